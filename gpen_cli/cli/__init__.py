@@ -1,0 +1,1 @@
+"""Words in, exit code out. Typer lives here and nowhere else."""

@@ -1,0 +1,1 @@
+"""The nets. Torch lives here and above."""

@@ -1,0 +1,158 @@
+"""Every option of a run, with its one default and its one check. Front doors build these; nothing below changes them.
+
+A bad value raises ``UsageError`` naming the flag, the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpen_cli.errors import UsageError
+
+TEMPLATES = ("gpen", "ffhq")
+DETECTORS = ("auto", "retinaface-mobile", "retinaface-r50")
+MASKS = ("auto", "feather", "parse", "parse+hair")
+COLOR_FIXES = ("lab", "none")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+NO_FACE = ("copy", "skip", "fail")
+FORMATS = ("png", "jpg", "webp", "bmp", "tiff", "same")
+
+
+def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{flag} {value!r} is not known; choose one of: {', '.join(allowed)}.")
+
+
+def _within(flag: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # also refuses NaN
+        raise UsageError(f"{flag} {value:g} is out of range; give a value from {low:g} to {high:g}.")
+
+
+@dataclass(frozen=True)
+class FaceOptions:
+    """Which faces are looked for and kept. Sizes are the longer side of the face's box in photo pixels."""
+
+    detector: str = "auto"
+    det_threshold: float = 0.9  # GPEN's own threshold (peers.md: GPEN 0.9, facexlib 0.97, CodeFormer 0.8)
+    det_size: int = 1280  # long side the photo is scaled to for the fine pass; see docs/architecture.md
+    min_face: int = 16
+    max_face: int | None = None
+    max_faces: int | None = None
+    only_center: bool = False
+    only_largest: bool = False
+    try_rotations: bool = False
+    template: str = "gpen"
+
+    def __post_init__(self) -> None:
+        _one_of("--detector", self.detector, DETECTORS)
+        _one_of("--template", self.template, TEMPLATES)
+        _within("--det-threshold", self.det_threshold, 0.05, 1.0)
+        _within("--det-size", self.det_size, 128, 8192)
+        _within("--min-face", self.min_face, 1, 100_000)
+        if self.max_face is not None:
+            _within("--max-face", self.max_face, 1, 100_000)
+            if self.max_face < self.min_face:
+                raise UsageError(f"--max-face {self.max_face} is smaller than --min-face {self.min_face}; no face fits.")
+        if self.max_faces is not None:
+            _within("--max-faces", self.max_faces, 1, 100_000)
+        if self.only_center and self.only_largest:
+            raise UsageError("--only-center and --only-largest exclude each other; give one of them.")
+
+
+@dataclass(frozen=True)
+class NetOptions:
+    """Which net restores, and on what. batch_size: faces in one forward pass on a device that gains from it."""
+
+    model: str = "auto"
+    weights: Path | None = None
+    device: str = "auto"
+    precision: str = "auto"
+    batch_size: int = 4
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("--precision", self.precision, PRECISIONS)
+        _within("--batch-size", self.batch_size, 1, 256)
+        if self.threads is not None:
+            _within("--threads", self.threads, 1, 1024)
+
+
+@dataclass(frozen=True)
+class ComposeOptions:
+    """How a restored face goes back into the photo. None in color_fix: lab for whole photos, none for --aligned."""
+
+    fidelity_weight: float = 1.0
+    mask: str = "auto"
+    color_fix: str | None = None
+    sharpen: float = 0.0
+    upscale: float | None = None
+    """None: auto (see ``upscale.choose_scale``); for aligned input None is 1."""
+
+    def __post_init__(self) -> None:
+        _one_of("--mask", self.mask, MASKS)
+        if self.color_fix is not None:
+            _one_of("--color-fix", self.color_fix, COLOR_FIXES)
+        _within("--fidelity-weight", self.fidelity_weight, 0.0, 2.0)
+        _within("--sharpen", self.sharpen, 0.0, 1.0)
+        if self.upscale is not None:
+            _within("--upscale", self.upscale, 1.0, 4.0)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Limits of the reader. channel_order: ``bgr`` swaps red and blue on reading (the old script's --channel)."""
+
+    max_pixels: int = 300_000_000
+    channel_order: str = "rgb"
+
+    def __post_init__(self) -> None:
+        _within("--max-pixels", self.max_pixels, 1, 10**11)
+        _one_of("--channel", self.channel_order, ("rgb", "bgr"))
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How results are stored. format None: by the target's suffix. quality None: 95 (JPEG, WebP)."""
+
+    format: str | None = None
+    quality: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            _one_of("--format", self.format, FORMATS)
+        if self.quality is not None:
+            _within("--quality", self.quality, 1, 100)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How the run treats its photos as a whole."""
+
+    aligned: bool = False
+    no_face: str = "copy"
+    overwrite: bool = False
+    skip_existing: bool = False
+    workers: int | None = None
+    compare: bool = False
+    save_faces: Path | None = None
+    debug_mask: Path | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("--no-face", self.no_face, NO_FACE)
+        if self.workers is not None:
+            _within("--workers", self.workers, 1, 256)
+        if self.overwrite and self.skip_existing:
+            raise UsageError("--overwrite and --skip-existing exclude each other; give one of them.")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options of one run."""
+
+    faces: FaceOptions = field(default_factory=FaceOptions)
+    net: NetOptions = field(default_factory=NetOptions)
+    compose: ComposeOptions = field(default_factory=ComposeOptions)
+    read: ReadOptions = field(default_factory=ReadOptions)
+    write: WriteOptions = field(default_factory=WriteOptions)
+    run: RunOptions = field(default_factory=RunOptions)

@@ -1,0 +1,1 @@
+"""Pictures in and out: reading, writing, and what travels with them."""

@@ -1,0 +1,1 @@
+"""Which nets there are, where their files lie, whether they are whole. Torch-free except ``load.py``."""

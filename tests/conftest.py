@@ -1,0 +1,42 @@
+"""Shared fixtures: real faces that come with packages, so that no test needs a network or a file of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def _package_file(package: str, relative: str) -> Path:
+    from importlib.util import find_spec
+
+    spec = find_spec(package)
+    assert spec is not None, f"{package} is not installed; run make setup"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / relative
+
+
+@pytest.fixture(scope="session")
+def astronaut_file() -> Path:
+    """512x512 PNG with one face about 100 px wide (NASA, public domain; scikit-image)."""
+    return _package_file("skimage", "data/astronaut.png")
+
+
+@pytest.fixture(scope="session")
+def hopper_file() -> Path:
+    """512x600 JPEG with one face about 180 px wide (US Navy, public domain; matplotlib)."""
+    return _package_file("matplotlib", "mpl-data/sample_data/grace_hopper.jpg")
+
+
+@pytest.fixture(scope="session")
+def astronaut(astronaut_file: Path) -> np.ndarray:
+    """(512, 512, 3) uint8 RGB."""
+    return np.asarray(Image.open(astronaut_file).convert("RGB"))
+
+
+@pytest.fixture(scope="session")
+def hopper(hopper_file: Path) -> np.ndarray:
+    """(600, 512, 3) uint8 RGB."""
+    return np.asarray(Image.open(hopper_file).convert("RGB"))
