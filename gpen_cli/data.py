@@ -30,6 +30,10 @@ class Job:
     target: Path | None
     name: str
     """What the user sees in logs and reports: the path as given, or relative to the batch's input folder."""
+    label: str = ""
+    """Unique in the run and safe as a relative path without suffix: names what belongs to the photo (--save-faces)."""
+    refusal: str | None = None
+    """Why this photo cannot be done, when planning already knows; the run reports it as the photo's error."""
 
 
 @dataclass(frozen=True)

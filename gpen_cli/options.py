@@ -53,7 +53,9 @@ class FaceOptions:
         if self.max_face is not None:
             _within("--max-face", self.max_face, 1, 100_000)
             if self.max_face < self.min_face:
-                raise UsageError(f"--max-face {self.max_face} is smaller than --min-face {self.min_face}; no face fits.")
+                raise UsageError(
+                    f"--max-face {self.max_face} is smaller than --min-face {self.min_face}; no face fits."
+                )
         if self.max_faces is not None:
             _within("--max-faces", self.max_faces, 1, 100_000)
         if self.only_center and self.only_largest:

@@ -1,1 +1,21 @@
-"""Nets made ready to run: uint8 RGB in, uint8 RGB out."""
+"""Nets made ready to run: uint8 RGB in, uint8 RGB out. Which runtime carries a net is chosen here, once."""
+
+from __future__ import annotations
+
+from gpen_cli.device import Setup
+from gpen_cli.runtime.protocol import CropNet
+from gpen_cli.weights.find import FoundWeights
+
+
+def make_net(weights: FoundWeights, setup: Setup, *, parser: bool = False) -> CropNet:
+    """A loaded net (or the face parser) on the setup's device. Raises WeightsError, DeviceError."""
+    import torch
+
+    torch.set_num_threads(setup.threads)
+    if parser:
+        from gpen_cli.runtime.parsenet import FaceParser
+
+        return FaceParser(weights, setup)
+    from gpen_cli.runtime.torch_eager import EagerGpen
+
+    return EagerGpen(weights, setup)

@@ -1,0 +1,64 @@
+"""``gpen batch``: every photo under a folder."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from gpen_cli.cli.enhance import log_level, make_folder
+from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
+from gpen_cli.errors import UsageError
+
+
+@with_shared_flags
+def batch(
+    input: Annotated[Path, typer.Argument(metavar="INPUT", help="Folder of photos; its sub-folders too.")],  # noqa: A002
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Folder for the results; made if it is not there.")],
+    exclude: Annotated[
+        Optional[list[str]],
+        typer.Option("--exclude", metavar="GLOB", help="Leave out what matches, e.g. 'thumbs/*'; may be repeated."),
+    ] = None,
+    *,
+    shared: SharedFlags,
+) -> None:
+    """Restore the faces of every photo under a folder.
+
+    Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
+    """
+    from gpen_cli import log
+    from gpen_cli.cli.run import run_jobs
+    from gpen_cli.naming import check_suffix, plan_batch
+    from gpen_cli.sources import find_photos, require_photo_folder
+
+    with exit_codes():
+        log.set_up(log_level(shared, "info"), shared.log_file)
+        options = build_options(shared)
+        if not check_suffix(shared.suffix):
+            raise UsageError(f"--suffix {shared.suffix!r} cannot be part of a file name; give one like _enhanced.")
+        require_photo_folder(input)
+        if output.is_file():
+            raise UsageError(f"The output {output} is a file; name a folder.")
+        if output.is_dir() and output.samefile(input):
+            raise UsageError(f"Input and output are the same folder, {input}; name another folder for the results.")
+        found = find_photos(input, exclude=exclude or (), leave_out=output)
+        ignored = f"({found.ignored} files ignored)"
+        if not found.photos:
+            raise UsageError(f"No photo found in {input} {ignored}; check the folder and --exclude.")
+        logging.getLogger(__name__).info("found %d photos %s", len(found.photos), ignored)
+        jobs = plan_batch(found.photos, input, output, suffix=shared.suffix, format_name=options.write.format)
+        make_folder(output)
+        for folder in sorted({job.target.parent for job in jobs if job.target is not None}):
+            make_folder(folder)
+        code = run_jobs(
+            jobs,
+            options,
+            report=shared.report,
+            detail=shared.log_level == "info",
+            progress=not shared.quiet,
+            summary=True,
+        )
+        raise typer.Exit(code)

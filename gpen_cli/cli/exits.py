@@ -1,0 +1,61 @@
+"""From whatever happened to an exit code and one sentence on stderr: the only translator."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from gpen_cli.errors import INTERRUPTED, TERMINATED, GpenError
+
+log = logging.getLogger(__name__)
+
+
+class TerminatedError(BaseException):
+    """SIGTERM arrived; like KeyboardInterrupt, no ``except Exception`` may swallow it."""
+
+
+def _on_sigterm(signum: int, frame: FrameType | None) -> None:
+    raise TerminatedError
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Runs a command's body; leaves by ``typer.Exit`` with the code of design.md, never by a traceback of the user's fault."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        yield
+    except GpenError as error:
+        _say(str(error))
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        _say("interrupted; what was finished stays.")
+        raise typer.Exit(INTERRUPTED) from None
+    except TerminatedError:
+        _say("told to stop (SIGTERM); what was finished stays.")
+        raise typer.Exit(TERMINATED) from None
+    except BrokenPipeError:
+        # Whoever read our output has gone (| head): nothing more can be said there, and nothing is wrong here.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception:  # noqa: BLE001  a bug of ours: shown whole, because that is what we need to mend it
+        traceback.print_exc()
+        _say("this is an error inside gpen; please report it with the lines above.")
+        raise typer.Exit(1) from None
+
+
+def _say(sentence: str) -> None:
+    """Through the log when it is set up (so that the log file has it too), else plainly."""
+    if logging.getLogger("gpen_cli").handlers:
+        log.error("%s", sentence)
+    else:
+        print(f"error: {sentence}", file=sys.stderr)

@@ -1,0 +1,283 @@
+"""The flags that ``enhance`` and ``batch`` share, declared once, and how they become options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Optional, get_type_hints
+
+import typer
+
+from gpen_cli.errors import UsageError
+from gpen_cli.options import (
+    COLOR_FIXES, DETECTORS, FORMATS, MASKS, NO_FACE, PRECISIONS, TEMPLATES,
+    ComposeOptions, FaceOptions, NetOptions, Options, ReadOptions, RunOptions, WriteOptions,
+)  # fmt: skip
+
+_RESULT = "Result"
+_LOOK = "How the faces look"
+_FACES = "Which faces"
+_NET = "Net and machine"
+_OUTPUT = "What is written beside the result"
+_LOG = "Log"
+
+
+def _choice(names: tuple[str, ...]) -> str:
+    return "|".join(names)
+
+
+@dataclass(frozen=True)
+class SharedFlags:
+    """One field a flag; its annotation is what ``--help`` shows."""
+
+    fidelity_weight: Annotated[
+        float,
+        typer.Option(
+            "--fidelity-weight", "-w", metavar="0..2", rich_help_panel=_LOOK,
+            help="Strength: 0 leaves the photo's own face, 1 is the net's face, above 1 draws stronger detail. "
+            "Larger reconstructs more (other tools count the other way); 0.7 looks natural.",
+        ),
+    ] = 1.0  # fmt: skip
+    upscale: Annotated[
+        str,
+        typer.Option(
+            "--upscale", "-s", metavar="auto|1..4", rich_help_panel=_RESULT,
+            help="Enlarge the whole picture. auto: 2 when its long side is at most 2000 px, else 1 (with --aligned: 1).",
+        ),
+    ] = "auto"  # fmt: skip
+    format: Annotated[
+        Optional[str],
+        typer.Option("--format", metavar=_choice(FORMATS), rich_help_panel=_RESULT, help="File format; png if not said."),
+    ] = None
+    quality: Annotated[
+        Optional[int],
+        typer.Option("--quality", metavar="1..100", rich_help_panel=_RESULT, help="Quality of JPEG and WebP (95)."),
+    ] = None
+    suffix: Annotated[
+        str, typer.Option("--suffix", rich_help_panel=_RESULT, help="What auto-naming adds to the photo's name.")
+    ] = "_enhanced"
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", rich_help_panel=_RESULT, help="Replace existing files that gpen did not make."),
+    ] = False
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", rich_help_panel=_RESULT, help="Leave out photos whose result exists.")
+    ] = False
+    no_face: Annotated[
+        str,
+        typer.Option(
+            "--no-face", metavar=_choice(NO_FACE), rich_help_panel=_RESULT,
+            help="A photo without a face: write it all the same (with a warning), leave it out, or count it as failed.",
+        ),
+    ] = "copy"  # fmt: skip
+    aligned: Annotated[
+        bool,
+        typer.Option("--aligned", rich_help_panel=_FACES, help="Each input is one aligned face crop; look for no faces."),
+    ] = False
+    mask: Annotated[
+        str,
+        typer.Option(
+            "--mask", metavar=_choice(MASKS), rich_help_panel=_LOOK,
+            help="Which part of the crop is replaced: all of it, fading out; the parsed face; or face and hair. "
+            "auto: parse when ParseNet's weights are there.",
+        ),
+    ] = "auto"  # fmt: skip
+    color_fix: Annotated[
+        Optional[str],
+        typer.Option(
+            "--color-fix", metavar=_choice(COLOR_FIXES), rich_help_panel=_LOOK,
+            help="lab keeps the photo's own skin tone (default); none lets the net's colours through, for yellowed scans.",
+        ),
+    ] = None  # fmt: skip
+    sharpen: Annotated[
+        float, typer.Option("--sharpen", metavar="0..1", rich_help_panel=_LOOK, help="Sharpen restored faces.")
+    ] = 0.0
+    min_face: Annotated[
+        int,
+        typer.Option("--min-face", metavar="PX", rich_help_panel=_FACES, help="Smallest face, longer side of its box."),
+    ] = 16
+    max_face: Annotated[
+        Optional[int], typer.Option("--max-face", metavar="PX", rich_help_panel=_FACES, help="Largest face.")
+    ] = None
+    max_faces: Annotated[
+        Optional[int],
+        typer.Option("--max-faces", metavar="N", rich_help_panel=_FACES, help="At most N faces a photo, largest first."),
+    ] = None
+    only_center: Annotated[
+        bool, typer.Option("--only-center", rich_help_panel=_FACES, help="Only the face nearest to the middle.")
+    ] = False
+    only_largest: Annotated[
+        bool, typer.Option("--only-largest", rich_help_panel=_FACES, help="Only the largest face.")
+    ] = False
+    try_rotations: Annotated[
+        bool,
+        typer.Option("--try-rotations", rich_help_panel=_FACES, help="Look for lying faces when no upright one is found."),
+    ] = False
+    det_threshold: Annotated[
+        float,
+        typer.Option("--det-threshold", metavar="0..1", rich_help_panel=_FACES, help="How sure the detector has to be."),
+    ] = 0.9
+    det_size: Annotated[
+        int,
+        typer.Option("--det-size", metavar="PX", rich_help_panel=_FACES, help="Size at which faces are looked for."),
+    ] = 1280
+    detector: Annotated[
+        str,
+        typer.Option(
+            "--detector", metavar=_choice(DETECTORS), rich_help_panel=_FACES,
+            help="auto takes RetinaFace-R50 when its weights are there.",
+        ),
+    ] = "auto"  # fmt: skip
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template", metavar=_choice(TEMPLATES), rich_help_panel=_FACES,
+            help="How a face lies in its crop: as GPEN was trained, or the tighter FFHQ crop.",
+        ),
+    ] = "gpen"  # fmt: skip
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", rich_help_panel=_NET,
+            help="Net by name (gpen models list); auto decides per face among those that are here.",
+        ),
+    ] = "auto"  # fmt: skip
+    weights: Annotated[
+        Optional[Path], typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file.")
+    ] = None
+    device: Annotated[
+        str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", rich_help_panel=_NET, help="Where the net runs.")
+    ] = "auto"
+    precision: Annotated[
+        str,
+        typer.Option(
+            "--precision", metavar=_choice(PRECISIONS), rich_help_panel=_NET,
+            help="auto: bf16 where the hardware has it, fp16 on older GPUs, else fp32.",
+        ),
+    ] = "auto"  # fmt: skip
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            "--batch-size", "-b", metavar="N", rich_help_panel=_NET,
+            help="Faces in one forward pass, gathered across photos (a CPU runs one at a time, which is fastest there).",
+        ),
+    ] = 4  # fmt: skip
+    threads: Annotated[
+        Optional[int], typer.Option("--threads", metavar="N", rich_help_panel=_NET, help="CPU threads of the net.")
+    ] = None
+    workers: Annotated[
+        Optional[int],
+        typer.Option("--workers", metavar="N", rich_help_panel=_NET, help="Photos read, and written, at a time."),
+    ] = None
+    max_pixels: Annotated[
+        int, typer.Option("--max-pixels", metavar="N", rich_help_panel=_NET, help="Refuse larger photos.")
+    ] = 300_000_000
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", rich_help_panel=_OUTPUT, help="Also <name>_compare.png: original and result side by side."),
+    ] = False
+    save_faces: Annotated[
+        Optional[Path],
+        typer.Option("--save-faces", metavar="DIR", rich_help_panel=_OUTPUT, help="Also each face's crop, before and after."),
+    ] = None
+    report: Annotated[
+        Optional[Path],
+        typer.Option("--report", metavar="FILE.jsonl", rich_help_panel=_OUTPUT, help="One JSON line a photo (docs/report.md)."),
+    ] = None
+    log_level: Annotated[
+        str,
+        typer.Option(
+            "--log-level", metavar="auto|error|warning|info|debug", rich_help_panel=_LOG,
+            help="auto: info for enhance, a summary for batch. debug adds the time of each stage.",
+        ),
+    ] = "auto"  # fmt: skip
+    log_file: Annotated[
+        Optional[Path], typer.Option("--log-file", metavar="FILE", rich_help_panel=_LOG, help="Append the log to a file.")
+    ] = None
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=_LOG, help="Only errors; result paths still go to stdout.")
+    ] = False
+
+
+def with_shared_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command that takes ``shared: SharedFlags`` one parameter for each of its fields, as Typer wants them."""
+    hints = get_type_hints(SharedFlags, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(SharedFlags)
+    ]
+    own_hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=own_hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "shared"
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        flags = SharedFlags(**{parameter.name: values.pop(parameter.name) for parameter in shared})
+        command(**values, shared=flags)
+
+    wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *shared)}
+    return wrapper
+
+
+def parse_upscale(text: str) -> float | None:
+    """``auto`` -> None, a number -> itself. Raises UsageError."""
+    if text.lower() == "auto":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--upscale {text!r} is no number; give auto or a number from 1 to 4.") from None
+
+
+def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel_order: str = "rgb") -> Options:
+    """All options of a run, checked. Raises UsageError."""
+    return Options(
+        faces=FaceOptions(
+            detector=flags.detector,
+            det_threshold=flags.det_threshold,
+            det_size=flags.det_size,
+            min_face=flags.min_face,
+            max_face=flags.max_face,
+            max_faces=flags.max_faces,
+            only_center=flags.only_center,
+            only_largest=flags.only_largest,
+            try_rotations=flags.try_rotations,
+            template=flags.template,
+        ),
+        net=NetOptions(
+            model=flags.model,
+            weights=flags.weights,
+            device=flags.device,
+            precision=flags.precision,
+            batch_size=flags.batch_size,
+            threads=flags.threads,
+        ),
+        compose=ComposeOptions(
+            fidelity_weight=flags.fidelity_weight,
+            mask=flags.mask,
+            color_fix=flags.color_fix,
+            sharpen=flags.sharpen,
+            upscale=parse_upscale(flags.upscale),
+        ),
+        read=ReadOptions(max_pixels=flags.max_pixels, channel_order=channel_order),
+        write=WriteOptions(format=flags.format, quality=flags.quality),
+        run=RunOptions(
+            aligned=flags.aligned,
+            no_face=flags.no_face,
+            overwrite=flags.overwrite,
+            skip_existing=flags.skip_existing,
+            workers=flags.workers,
+            compare=flags.compare,
+            save_faces=flags.save_faces,
+            debug_mask=debug_mask,
+        ),
+    )

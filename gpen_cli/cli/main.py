@@ -1,0 +1,44 @@
+"""The command ``gpen``. Importing this imports nothing heavy: each command fetches what it needs when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gpen_cli import __version__
+from gpen_cli.cli.batch import batch
+from gpen_cli.cli.enhance import enhance
+from gpen_cli.cli.models import app as models_app
+
+app = typer.Typer(
+    name="gpen",
+    help="Restore the faces in blurred, small, scanned or badly compressed portraits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("enhance")(enhance)
+app.command("batch")(batch)
+app.add_typer(models_app, name="models")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"gpen {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Restore the faces in blurred, small, scanned or badly compressed portraits."""
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,139 @@
+"""From jobs to an exit code: builds the engine, drives the pipeline, and says what happened."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpen_cli.cli.progress import Progress
+from gpen_cli.data import Job, Outcome
+from gpen_cli.errors import SOME_FAILED, UsageError
+from gpen_cli.log import RunSummary, write_above_bar
+from gpen_cli.options import ComposeOptions, Options
+
+log = logging.getLogger(__name__)
+
+MOST_FAILURES_LISTED = 20
+
+
+@dataclass
+class Tally:
+    """Counts of a run, and the sentences of its failures."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    last_code: int = 0
+    faces: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        self.statuses[outcome.status] += 1
+        self.faces += sum(report.decision == "restored" for report in outcome.faces)
+        if outcome.status == "failed":
+            self.last_code = outcome.error_code
+            self.failures.append(outcome.error or "unknown")
+
+
+def run_jobs(
+    jobs: Sequence[Job], options: Options, *, report: Path | None, detail: bool, progress: bool, summary: bool
+) -> int:
+    """Does every job and returns the exit code. detail: each photo's lines at info, else at debug.
+
+    Result paths, one a line, go to stdout as they are finished; a job without a target puts its picture there instead.
+    """
+    from gpen_cli.engine import build_engine, describe_choice  # cv2, onnxruntime: not before there is work
+    from gpen_cli.pipeline import restore_photos
+    from gpen_cli.report import ReportWriter
+
+    begin = time.monotonic()
+    engine = build_engine(options)
+    for choice in engine.choices:
+        log.info("%s", describe_choice(choice, engine))
+    log.info("detector: %s", engine.detector_name or "none, the inputs are aligned crops")
+    tally, stages = Tally(), RunSummary()
+    with ExitStack() as stack:
+        names = "+".join(choice.name for choice in engine.choices)
+        writer = stack.enter_context(ReportWriter(report, engine.setup, names)) if report else None
+        bar = stack.enter_context(Progress(len(jobs), shown=progress))
+        outcomes = restore_photos(jobs, engine, options)
+        stack.callback(outcomes.close)  # type: ignore[attr-defined]
+        try:
+            for outcome in outcomes:
+                tally.add(outcome)
+                stages.add(outcome.seconds)
+                if writer:
+                    writer.write(outcome)
+                _tell(outcome, options.compose, detail=detail)
+                bar.step(len(tally.failures))
+        finally:
+            outcomes.close()  # type: ignore[attr-defined]
+            if summary:
+                _summarise(tally, len(jobs), time.monotonic() - begin)
+    for line in stages.table():
+        log.debug("%s", line)
+    if not tally.failures:
+        return 0
+    return SOME_FAILED if len(jobs) > 1 else tally.last_code
+
+
+def _tell(outcome: Outcome, compose: ComposeOptions, *, detail: bool) -> None:
+    """The photo's lines in the log, and its result on stdout."""
+    for warning in outcome.warnings:
+        log.log(logging.INFO if outcome.status == "skipped" else logging.WARNING, "%s", warning)
+    if outcome.error is not None:
+        log.error("%s", outcome.error)
+    if outcome.size is not None and outcome.scale is not None:
+        for line in _lines(outcome, compose):
+            log.log(logging.INFO if detail else logging.DEBUG, "%s", line)
+        times = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in outcome.seconds.items())
+        log.debug("times of %s in s: %s", outcome.job.name, times)
+    if outcome.payload is not None:
+        sys.stdout.buffer.write(outcome.payload)
+        sys.stdout.buffer.flush()
+    elif outcome.output_bytes is not None and outcome.job.target is not None:
+        write_above_bar(str(outcome.job.target))
+
+
+def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
+    assert outcome.size is not None
+    lines = [f"photo: {outcome.job.name}, {outcome.size[0]}x{outcome.size[1]}"]
+    restored = [report for report in outcome.faces if report.decision == "restored"]
+    others = Counter(report.reason or report.decision for report in outcome.faces if report.decision != "restored")
+    left = "".join(f"; {count} not: {reason}" for reason, count in others.items())
+    lines.append(f"faces: {len(outcome.faces)} found, {len(restored)} restored{left}")
+    nets = Counter(report.net for report in restored)
+    if nets:
+        lines.append("crops: " + ", ".join(f"{count} by {net}" for net, count in nets.items()))
+    strength = f"fidelity weight {compose.fidelity_weight:g}"
+    scale = f"scale {outcome.scale:g}" + (" (auto)" if compose.upscale is None else "")
+    lines.append(f"post-processing: {strength}, mask {compose.mask}, {scale}")
+    if outcome.output_bytes is not None and outcome.output_size is not None:
+        where = outcome.job.target or "standard output"
+        width, height = outcome.output_size
+        lines.append(f"output: {where}, {width}x{height}, {outcome.output_bytes:,} bytes")
+    return lines
+
+
+def _summarise(tally: Tally, total: int, seconds: float) -> None:
+    counts = tally.statuses
+    finished = sum(counts.values())
+    pending = f", not begun or dropped {total - finished}" if finished < total else ""
+    log.info(
+        "summary: done %d, no face %d, skipped %d, failed %d%s; %d faces restored; %.1f s",
+        counts["done"], counts["no_face"], counts["skipped"], counts["failed"], pending, tally.faces, seconds,
+    )  # fmt: skip
+    for sentence in tally.failures[:MOST_FAILURES_LISTED]:
+        log.info("failed: %s", sentence)
+    if len(tally.failures) > MOST_FAILURES_LISTED:
+        log.info("… and %d more; --report has them all", len(tally.failures) - MOST_FAILURES_LISTED)
+
+
+def refuse_binary_on_terminal(jobs: Sequence[Job]) -> None:
+    """Raises UsageError when a picture would be poured onto a terminal."""
+    if any(job.target is None for job in jobs) and sys.stdout.isatty():
+        raise UsageError("The picture would go to this terminal; redirect it (> restored.png) or give -o FILE.")

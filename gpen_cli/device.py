@@ -1,0 +1,110 @@
+"""What the hardware can: which device, which number format, how many threads. Resolved once, before the first face."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpen_cli.errors import DeviceError, UsageError
+from gpen_cli.options import NetOptions
+
+_DEVICE = re.compile(r"^(auto|cpu|mps|cuda(:\d+)?)$")
+_BF16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # x86, x86, Arm (as Linux spells them)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is settled before the first face: with the same setup, the same photo gives the same bytes.
+
+    device: ``cpu``, ``cuda:0``, ``mps``; precision: ``fp32`` | ``bf16`` | ``fp16``; micro_batch: faces in one forward pass.
+    """
+
+    device: str
+    precision: str
+    micro_batch: int
+    threads: int
+    runtime: str = "eager"
+    precision_reason: str = ""
+
+
+def cpu_count() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1
+
+
+def resolve_setup(options: NetOptions) -> Setup:
+    """Settles device, precision, micro-batch and threads. Raises UsageError or DeviceError."""
+    device = _resolve_device(options.device)
+    precision, reason = _resolve_precision(options.precision, device)
+    on_cpu = device == "cpu"
+    return Setup(
+        device=device,
+        precision=precision,
+        # On a CPU one face at a time is fastest (deps.md), and a batch's neighbours cannot change a byte.
+        micro_batch=1 if on_cpu else options.batch_size,
+        threads=options.threads or cpu_count(),
+        precision_reason=reason,
+    )
+
+
+def _resolve_device(asked: str) -> str:
+    if not _DEVICE.match(asked):
+        raise UsageError(f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps.")
+    if asked == "cpu":
+        return "cpu"
+    import torch
+
+    has_cuda = torch.cuda.is_available()
+    has_mps = torch.backends.mps.is_available()
+    if asked == "auto":
+        return "cuda:0" if has_cuda else "mps" if has_mps else "cpu"
+    if asked == "mps":
+        if not has_mps:
+            raise DeviceError("--device mps: this machine has no Apple GPU that PyTorch can use; give --device cpu.")
+        return "mps"
+    if not has_cuda:
+        raise DeviceError(
+            f"--device {asked}: PyTorch {torch.__version__} sees no CUDA GPU here; "
+            "check the driver (nvidia-smi) and that PyTorch is a CUDA build, or give --device cpu."
+        )
+    index = int(asked.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise DeviceError(
+            f"--device {asked}: this machine has {torch.cuda.device_count()} CUDA GPU(s), counted from 0."
+        )
+    return f"cuda:{index}"
+
+
+def _resolve_precision(asked: str, device: str) -> tuple[str, str]:
+    """The precision and why."""
+    if asked != "auto":
+        return asked, "asked for"
+    if device == "cpu":
+        if cpu_has_bf16():
+            return "bf16", "the CPU has bf16 instructions"
+        return "fp32", "the CPU has no bf16 instructions"
+    if device == "mps":
+        return "fp32", "the safe choice on Apple GPUs"
+    import torch
+
+    with torch.cuda.device(device):
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return "bf16", "the GPU has bf16 natively"
+    return "fp16", "the GPU has no native bf16"
+
+
+def cpu_has_bf16() -> bool:
+    """Whether the CPU multiplies bf16 in hardware (AVX512-BF16, AMX-BF16, or Arm's BF16)."""
+    if platform.system() != "Linux":
+        return False
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    match = re.search(r"^(flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
+    return bool(match) and not _BF16_CPU_FLAGS.isdisjoint(match.group(2).split()) if match else False

@@ -1,0 +1,170 @@
+"""What stays loaded for a run: the detector, the nets, the parser; and which net a face goes to."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpen_cli.data import Face
+from gpen_cli.detect import make_detector
+from gpen_cli.detect.protocol import Detector
+from gpen_cli.device import Setup, resolve_setup
+from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.geometry import crop_from_photo, scale_of
+from gpen_cli.options import Options
+from gpen_cli.runtime import make_net
+from gpen_cli.runtime.protocol import CropNet
+from gpen_cli.weights.find import FoundWeights, find_model, from_path, missing_sentence, require_model, restorer_names
+from gpen_cli.weights.table import MODELS
+
+PARSER = "parsenet"
+NET_BORDER = 1.25
+"""A face goes to the smallest net whose crop, times this, covers its crop in the photo: up to there a smaller crop loses
+nothing the larger one would keep (``benchmarks/net_border.py``, docs/models.md)."""
+
+
+@dataclass(frozen=True)
+class NetChoice:
+    """A net that can be used, not yet loaded. crop_size in pixels."""
+
+    name: str
+    crop_size: int
+    weights: FoundWeights
+
+
+class Engine:
+    """Detector, nets and parser of a run. Nets are loaded when first asked for, on the thread that asks (the batcher's)."""
+
+    def __init__(
+        self, *, detector: Detector | None, choices: list[NetChoice], parser: FoundWeights | None, setup: Setup
+    ) -> None:
+        self.setup = setup
+        self.choices = sorted(choices, key=lambda choice: choice.crop_size)
+        self.parser = parser
+        self._detector = detector
+        self._nets: dict[str, CropNet] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def detector(self) -> Detector:
+        """Raises RuntimeError for an engine built for aligned crops, which has none."""
+        if self._detector is None:
+            raise RuntimeError("this engine was built for aligned crops")
+        return self._detector
+
+    @property
+    def detector_name(self) -> str | None:
+        return self._detector.name if self._detector else None
+
+    @property
+    def preload(self) -> str | None:
+        """The net that is needed whatever the faces' sizes."""
+        return self.choices[0].name if len(self.choices) == 1 else None
+
+    def choose(self, side: float) -> NetChoice:
+        """The net for a face whose crop is ``side`` photo pixels wide."""
+        for choice in self.choices:
+            if side <= choice.crop_size * NET_BORDER:
+                return choice
+        return self.choices[-1]
+
+    def net(self, name: str) -> CropNet:
+        """The loaded net. Raises WeightsError, DeviceError."""
+        with self._lock:
+            if name not in self._nets:
+                if name == PARSER and self.parser is not None:
+                    self._nets[name] = make_net(self.parser, self.setup, parser=True)
+                else:
+                    choice = next(item for item in self.choices if item.name == name)
+                    self._nets[name] = make_net(choice.weights, self.setup)
+            return self._nets[name]
+
+    def add_net(self, net: CropNet, weights: FoundWeights) -> None:
+        """Puts in a net that is loaded already (its size was not known otherwise), or a stand-in of a test."""
+        self.choices = sorted(
+            [*self.choices, NetChoice(net.name, net.crop_size, weights)], key=lambda choice: choice.crop_size
+        )
+        self._nets[net.name] = net
+
+
+def crop_side(face: Face, template: str) -> float:
+    """Side of the face's aligned crop, in photo pixels."""
+    unit = 256
+    return unit / scale_of(crop_from_photo(face.landmarks, template, unit))
+
+
+def build_engine(options: Options) -> Engine:
+    """Everything a run needs, found and settled; what is missing is said here, before any photo is read.
+
+    Raises UsageError, WeightsError, DeviceError.
+    """
+    setup = resolve_setup(options.net)
+    parser = None if options.run.aligned and options.compose.mask == "auto" else _find_parser(options.compose.mask)
+    detector = None if options.run.aligned else _build_detector(options, setup)
+    engine = Engine(detector=detector, choices=[], parser=parser, setup=setup)
+    if options.net.weights is not None:
+        weights = from_path(options.net.weights)
+        engine.add_net(make_net(weights, setup), weights)
+    else:
+        engine.choices = sorted(_choices(options.net.model), key=lambda choice: choice.crop_size)
+    return engine
+
+
+def _build_detector(options: Options, setup: Setup) -> Detector:
+    r50: Path | None = None
+    if options.faces.detector == "retinaface-r50":
+        r50 = require_model("retinaface-r50").path
+    elif options.faces.detector == "auto":
+        found = find_model(MODELS["retinaface-r50"])
+        r50 = found.path if found else None
+    return make_detector(options.faces, r50_weights=r50, device=setup.device, threads=1)
+
+
+def _find_parser(mask: str) -> FoundWeights | None:
+    if mask == "feather":
+        return None
+    found = find_model(MODELS[PARSER])
+    if found is None and mask != "auto":
+        raise WeightsError(f"--mask {mask} needs ParseNet. {missing_sentence(MODELS[PARSER])}")
+    return found
+
+
+def _choices(model: str) -> list[NetChoice]:
+    """The nets a run may use: the one asked for, or every one that is here and that the user put here."""
+    if model != "auto":
+        if model not in restorer_names():
+            raise UsageError(f"--model {model!r} is not known; choose auto, {', '.join(restorer_names())}.")
+        return [_choice(require_model(model))]
+    found = [find_model(MODELS[name]) for name in restorer_names()]
+    present = [item for item in found if item is not None and item.placed_by_user]
+    if not present:
+        raise WeightsError(missing_sentence(MODELS["gpen-open-256"]))
+    by_size: dict[int, NetChoice] = {}
+    for item in present:
+        choice = _choice(item)
+        # Of two nets of one size, the one the user went to fetch is meant; the embedded one comes first in the table.
+        by_size[choice.crop_size] = choice
+    return list(by_size.values())
+
+
+def _choice(weights: FoundWeights) -> NetChoice:
+    assert weights.model is not None
+    assert weights.model.crop_size is not None
+    return NetChoice(weights.model.name, weights.model.crop_size, weights)
+
+
+def describe_choice(choice: NetChoice, engine: Engine) -> str:
+    """The log's line about a net: name, path, why, licence, device, precision."""
+    setup = engine.setup
+    if len(engine.choices) == 1:
+        why = "named with --weights or --model" if choice.weights.model is None else "the net for every face"
+    else:
+        why = f"for faces whose crop is up to {choice.crop_size * NET_BORDER:.0f} px in the photo"
+        if choice is engine.choices[-1]:
+            why = "for all larger faces"
+    return (
+        f"net: {choice.name} ({choice.crop_size} px, {why}), weights {choice.weights.path}, "
+        f"licence: {choice.weights.licence}; device {setup.device}, {setup.precision} ({setup.precision_reason}), "
+        f"runtime {setup.runtime}, {setup.micro_batch} face(s) a pass, {setup.threads} thread(s)"
+    )

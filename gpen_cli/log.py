@@ -1,0 +1,134 @@
+"""The log: set-up, per-stage clocks, and the closing table. stderr only; stdout belongs to result paths."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from gpen_cli.errors import UsageError
+
+LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+STAGES = ("decode", "detect", "align", "restore", "compose", "encode")
+WAITS = ("wait for restore",)
+_FILE_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.DEBUG: "\x1b[2m"}
+
+
+class _ConsoleFormatter(logging.Formatter):
+    """``warning: …`` and ``error: …`` in colour on a terminal; plain sentences otherwise."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__("%(message)s")
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if record.levelno >= logging.WARNING:
+            text = f"{record.levelname.lower()}: {text}"
+        colour = _COLOURS.get(record.levelno) if self._colour else None
+        return f"{colour}{text}\x1b[0m" if colour else text
+
+
+class _ConsoleHandler(logging.Handler):
+    """Writes above a progress bar when one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write_above_bar(self.format(record), error=True)
+
+
+_bar_is_shown = False
+
+
+def bar_shown(shown: bool) -> None:
+    """Told by the front door that owns the terminal's progress bar."""
+    global _bar_is_shown  # noqa: PLW0603  one terminal, one bar
+    _bar_is_shown = shown
+
+
+def write_above_bar(line: str, *, error: bool = False) -> None:
+    """A line to stderr (or stdout) that does not tear a progress bar. Characters the stream cannot spell are escaped."""
+    stream = sys.stderr if error else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = line.encode(encoding, "backslashreplace" if error else "surrogateescape").decode(encoding, "surrogateescape")
+    if _bar_is_shown:
+        from tqdm import tqdm
+
+        tqdm.write(text, file=stream)
+    else:
+        stream.write(text + "\n")
+        stream.flush()
+
+
+def set_up(level: str, file: Path | None, *, append: bool = True) -> None:
+    """Sends the project's log to stderr at ``level`` and, with its times, to ``file``. Raises UsageError."""
+    if level not in LEVELS:
+        raise UsageError(f"--log-level {level!r} is not known; choose one of: {', '.join(LEVELS)}.")
+    root = logging.getLogger("gpen_cli")
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    root.setLevel(LEVELS[level])
+    root.propagate = False
+    console = _ConsoleHandler()
+    console.setFormatter(_ConsoleFormatter(colour=sys.stderr.isatty()))
+    root.addHandler(console)
+    if file is not None:
+        try:
+            handler = logging.FileHandler(
+                file, mode="a" if append else "w", encoding="utf-8", errors="backslashreplace"
+            )
+        except OSError as error:
+            raise UsageError(
+                f"--log-file {file} cannot be written: {error.strerror or error}; name another."
+            ) from error
+        handler.setFormatter(logging.Formatter(_FILE_FORMAT))
+        root.addHandler(handler)
+
+
+class StageClock:
+    """Seconds by stage, for one photo. Not shared between threads."""
+
+    def __init__(self, start: dict[str, float] | None = None) -> None:
+        self.seconds: dict[str, float] = dict(start or {})
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time the block takes to ``name``."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, time.perf_counter() - begin)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+class RunSummary:
+    """Collects photos' seconds and draws the closing table of a debug log. Grows by one number a stage and photo."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, list[float]] = {}
+
+    def add(self, seconds: dict[str, float]) -> None:
+        for name, value in seconds.items():
+            self._samples.setdefault(name, []).append(value)
+
+    def table(self) -> list[str]:
+        """Lines: stage, total, mean, 95th percentile, share of the work; waits below, the largest named as the bottleneck."""
+        work = sum(sum(values) for name, values in self._samples.items() if name not in WAITS)
+        lines = [f"{'stage':<18}{'total s':>10}{'mean s':>10}{'p95 s':>10}{'share':>8}"]
+        for name in (*STAGES, *WAITS):
+            values = self._samples.get(name)
+            if not values:
+                continue
+            share = "" if name in WAITS or work == 0 else f"{100 * sum(values) / work:.0f} %"
+            p95 = float(np.percentile(values, 95))
+            lines.append(f"{name:<18}{sum(values):>10.2f}{np.mean(values):>10.3f}{p95:>10.3f}{share:>8}")
+        return lines

@@ -1,0 +1,270 @@
+"""How photos move: read and find faces (readers), restore (the batcher), put back and write (writers), in order.
+
+``enhance`` is this on one job. Errors of a photo come back as values in its ``Outcome``; errors of the run (weights, device,
+output folder) are raised. At most a fixed number of photos is alive, whatever the run's length.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpen_cli import compose
+from gpen_cli.batcher import Batcher, CropResult
+from gpen_cli.data import Job, Outcome, Photo, UInt8Image
+from gpen_cli.device import cpu_count
+from gpen_cli.engine import PARSER, Engine
+from gpen_cli.errors import GpenError, OutputError, PhotoError, UsageError, WeightsError
+from gpen_cli.extras import save_compare, save_face_pictures, save_mask
+from gpen_cli.log import StageClock
+from gpen_cli.naming import refuse_own_input
+from gpen_cli.options import Options
+from gpen_cli.photos.formats import resolve_format
+from gpen_cli.photos.metadata import is_our_output
+from gpen_cli.photos.read import read_photo
+from gpen_cli.photos.write import Encoded, encode_photo, write_atomically
+from gpen_cli.restoration import Crop, Plan, Restoration, no_face_sentence, plan_photo, put_back
+from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.sources import read_source
+
+log = logging.getLogger(__name__)
+
+MAX_DEFAULT_WORKERS = 8
+ALIVE_PER_WORKER = 3
+"""Photos alive for each reader: one being read, one at the device, one being written."""
+
+_RUN_ERRORS = (WeightsError, OutputError, UsageError)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A photo on its way: its plan and the crops at the device; or an outcome that is already known."""
+
+    job: Job
+    seconds: dict[str, float]
+    plan: Plan | None = None
+    results: tuple[Future[CropResult], ...] = ()
+    outcome: Outcome | None = None
+
+
+def restore_photos(jobs: Iterable[Job], engine: Engine, options: Options) -> Iterator[Outcome]:
+    """Restores every job and yields its outcome, in the order of the jobs.
+
+    Raises WeightsError, DeviceError, OutputError: what is done stays done. Closing the iterator (Ctrl-C) lets what is being
+    written finish, drops the rest, and leaves no thread behind.
+    """
+    run = _Run(engine, options)
+    try:
+        yield from run.outcomes(iter(jobs))
+    finally:
+        run.close()
+
+
+class _Run:
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self._engine = engine
+        self._options = options
+        workers = options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())
+        self._alive = ALIVE_PER_WORKER * workers
+        self._batcher = Batcher(engine.net, preload=engine.preload)
+        self._readers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-read")
+        self._writers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-write")
+
+    def outcomes(self, jobs: Iterator[Job]) -> Iterator[Outcome]:
+        alive: deque[Future[Outcome]] = deque()
+        for job in jobs:
+            alive.append(self._start(job))
+            if len(alive) >= self._alive:
+                yield alive.popleft().result()
+        while alive:
+            yield alive.popleft().result()
+
+    def _start(self, job: Job) -> Future[Outcome]:
+        """Sends the job to the readers; what they have read goes on to the writers by itself."""
+        outcome: Future[Outcome] = Future()
+
+        def hand_on(reading: Future[_Prepared]) -> None:
+            try:
+                self._writers.submit(self._finish_into, reading.result(), outcome)
+            except BaseException as error:  # noqa: BLE001  cancelled, an error of the run, or pools that are closing
+                outcome.set_exception(error)
+
+        self._readers.submit(self._prepare, job).add_done_callback(hand_on)
+        return outcome
+
+    def _finish_into(self, prepared: _Prepared, outcome: Future[Outcome]) -> None:
+        try:
+            outcome.set_result(self._finish(prepared))
+        except BaseException as error:  # noqa: BLE001  the consumer raises it
+            outcome.set_exception(error)
+
+    def close(self) -> None:
+        """Ends all threads: what is being written is finished, what waits is dropped."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._batcher.close(cancel=True)
+        self._readers.shutdown(wait=True)
+        self._writers.shutdown(wait=True, cancel_futures=True)
+
+    # -- one photo, first half: on a reader thread ---------------------------------------------------------------------
+
+    def _prepare(self, job: Job) -> _Prepared:
+        clock = StageClock()
+        try:
+            skipped = self._check_target(job)
+            if skipped is not None:
+                return _Prepared(job, clock.seconds, outcome=skipped)
+            with clock.stage("decode"):
+                photo = read_photo(read_source(job.source, job.name), job.name, self._options.read)
+            plan = plan_photo(photo, self._engine, self._options, clock)
+            results = tuple(self._batcher.submit(face.pixels, face.net) for face in plan.faces)
+            return _Prepared(job, clock.seconds, plan=plan, results=results)
+        except _RUN_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  one photo's fault, even a bug of ours, must not stop the others
+            return _Prepared(job, clock.seconds, outcome=failed(job, error, clock.seconds))
+
+    def _check_target(self, job: Job) -> Outcome | None:
+        """Raises PhotoError where the result would destroy something; an outcome where there is nothing to do."""
+        if job.refusal is not None:
+            raise PhotoError(job.refusal)
+        target = job.target
+        if target is None:
+            return None
+        refuse_own_input(job)
+        if target.is_dir():
+            raise PhotoError(f"{job.name}: the result's name {target} is taken by a folder; give another -o.")
+        if not target.exists():
+            return None
+        if self._options.run.skip_existing:
+            return Outcome(job, "skipped", warnings=(f"{target} exists",))
+        if not self._options.run.overwrite and not _made_by_us(target):
+            raise PhotoError(
+                f"{job.name}: {target} exists and was not made by gpen, so it stays; "
+                "give --overwrite to replace it, or another -o, --output-dir or --suffix."
+            )
+        return None
+
+    # -- one photo, second half: on a writer thread --------------------------------------------------------------------
+
+    def _finish(self, prepared: _Prepared) -> Outcome:
+        job, plan = prepared.job, prepared.plan
+        if prepared.outcome is not None or plan is None:
+            assert prepared.outcome is not None
+            return prepared.outcome
+        clock = StageClock(prepared.seconds)
+        try:
+            crops = self._collect(plan, prepared.results, clock)
+            return self._compose_and_write(job, plan, crops, clock)
+        except _RUN_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001  as in _prepare
+            return replace(failed(job, error, clock.seconds), size=plan.photo.size)
+
+    def _collect(self, plan: Plan, results: tuple[Future[CropResult], ...], clock: StageClock) -> list[Crop]:
+        """Waits for the nets. Restored faces that a parsed mask is wanted for go to the parser."""
+        crops = []
+        with clock.stage("wait for restore"):
+            for face, result in zip(plan.faces, results, strict=True):
+                try:
+                    answer = result.result()
+                except NonFiniteOutputError as error:
+                    crops.append(Crop(face, None, reason=str(error)))
+                    continue
+                clock.add("restore", answer.seconds)
+                crops.append(Crop(face, answer.pixels))
+            if self._engine.parser is None:
+                return crops
+            return [self._parse(crop, clock) for crop in crops]
+
+    def _parse(self, crop: Crop, clock: StageClock) -> Crop:
+        if crop.restored is None:
+            return crop
+        answer = self._batcher.submit(crop.restored, PARSER).result()
+        clock.add("restore", answer.seconds)
+        return replace(crop, labels=answer.pixels)
+
+    def _compose_and_write(self, job: Job, plan: Plan, crops: list[Crop], clock: StageClock) -> Outcome:
+        with clock.stage("compose"):
+            done = put_back(plan, crops, self._options)
+        photo = plan.photo
+        restored = any(report.decision == "restored" for report in done.reports)
+        warnings = [f"{job.name}: {text}" for text in photo.warnings]
+        if not restored:
+            warnings.append(no_face_sentence(job.name, plan))
+        outcome = Outcome(
+            job,
+            "done" if restored else "no_face",
+            faces=done.reports,
+            size=photo.size,
+            scale=done.scale,
+            output_size=(done.pixels.shape[1], done.pixels.shape[0]),
+            warnings=tuple(warnings),
+        )
+        if not restored and self._options.run.no_face == "skip":
+            return replace(outcome, seconds=clock.seconds, output_size=None)
+        if not restored and self._options.run.no_face == "fail":
+            return replace(
+                outcome,
+                status="failed",
+                error=warnings.pop(),
+                error_code=PhotoError.exit_code,
+                warnings=tuple(warnings),
+            )
+        with clock.stage("encode"):
+            encoded = self._encode(job, photo, done)
+            if job.target is not None:
+                write_atomically(job.target, encoded.data)
+            self._write_extras(job, photo, crops, done)
+        return replace(
+            outcome,
+            seconds=clock.seconds,
+            output_bytes=len(encoded.data),
+            warnings=(*outcome.warnings, *(f"{job.name}: {text}" for text in encoded.warnings)),
+            payload=encoded.data if job.target is None else None,
+        )
+
+    def _encode(self, job: Job, photo: Photo, done: Restoration) -> Encoded:
+        write = self._options.write
+        wanted = job.target.suffix if job.target is not None else write.format or "png"
+        if write.format == "same":
+            same = resolve_format("same", photo.source_format)
+            # "same" also keeps a JPEG's own quantisation; a name that lies about its content is not carried on.
+            if job.target is None or resolve_format(wanted, None) == same:
+                wanted = "same"
+        return encode_photo(photo, done.pixels, done.alpha, format_name=wanted, quality=write.quality)
+
+    def _write_extras(self, job: Job, photo: Photo, crops: list[Crop], done: Restoration) -> None:
+        run = self._options.run
+        if run.compare and job.target is not None:
+            save_compare(job.target, photo, done)
+        if run.save_faces is not None:
+            pairs: list[tuple[UInt8Image, UInt8Image]] = [
+                (crop.face.pixels, crop.restored) for crop in crops if crop.restored is not None
+            ]
+            save_face_pictures(run.save_faces, job.label, pairs)
+        if run.debug_mask is not None:
+            size = (done.pixels.shape[1], done.pixels.shape[0])
+            save_mask(run.debug_mask, compose.mask_picture(photo, done.patches, size))
+
+
+def _made_by_us(target: Path) -> bool:
+    try:
+        return is_our_output(target.read_bytes())
+    except OSError:
+        return False
+
+
+def failed(job: Job, error: BaseException, seconds: dict[str, float]) -> Outcome:
+    """The outcome of a photo that could not be done, with its one sentence; a bug of ours is logged with its traceback."""
+    if isinstance(error, GpenError):
+        return Outcome(job, "failed", seconds=seconds, error=str(error), error_code=error.exit_code)
+    if isinstance(error, MemoryError):
+        sentence = f"{job.name} does not fit into memory; close other programs, or give --upscale 1."
+        return Outcome(job, "failed", seconds=seconds, error=sentence, error_code=PhotoError.exit_code)
+    log.error("%s: an error inside gpen; please report it with the lines below.", job.name, exc_info=error)
+    sentence = f"{job.name}: an error inside gpen ({type(error).__name__}: {error}); please report it."
+    return Outcome(job, "failed", seconds=seconds, error=sentence, error_code=1)

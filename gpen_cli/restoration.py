@@ -1,0 +1,188 @@
+"""What is done to one photo, apart from how photos move: find and align its faces; put restored faces back.
+
+Used by the pipeline for files and by ``Restorer`` for arrays: there is one path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+
+from gpen_cli import compose, geometry
+from gpen_cli.data import AlignedFace, Face, FaceReport, Float32Array, Photo, PhotoPixels, UInt8Image
+from gpen_cli.detect.search import find_faces
+from gpen_cli.engine import Engine, crop_side
+from gpen_cli.log import StageClock
+from gpen_cli.options import ComposeOptions, Options
+from gpen_cli.restore_crop import LUMA, residual_of
+from gpen_cli.upscale import canvas_size, choose_scale, enlarge
+
+NO_FACE_HINTS = (
+    "Faces are found best when they look towards the camera; --min-face and --det-threshold let smaller and fainter "
+    "ones through; --try-rotations helps when the picture may lie on its side."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A photo whose faces are ready for the nets. skipped: faces seen and not tried, with reasons."""
+
+    photo: Photo
+    faces: tuple[AlignedFace, ...]
+    skipped: tuple[FaceReport, ...]
+
+
+@dataclass(frozen=True)
+class Crop:
+    """What came of one face. restored: (S, S, 3) uint8, or None when it is kept (``reason``); labels: ParseNet's or None."""
+
+    face: AlignedFace
+    restored: UInt8Image | None
+    reason: str | None = None
+    labels: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """The finished picture. pixels: (H, W, 3) and alpha: (H, W) in the photo's type and space; patches: what was pasted."""
+
+    pixels: PhotoPixels
+    alpha: PhotoPixels | None
+    reports: tuple[FaceReport, ...]
+    scale: float
+    patches: tuple[compose.Patch, ...]
+
+
+def plan_photo(photo: Photo, engine: Engine, options: Options, clock: StageClock) -> Plan:
+    """Finds the faces that the options ask for and aligns each for the net it goes to."""
+    if options.run.aligned:
+        with clock.stage("align"):
+            return Plan(photo, (_whole_as_crop(photo, engine),), ())
+    with clock.stage("detect"):
+        found = find_faces(engine.detector, photo.shown, options.faces)
+    skipped = [FaceReport(face, "skipped", reason=reason) for face, reason in found.rejected]
+    faces = []
+    with clock.stage("align"):
+        for face in found.faces:
+            faces.append(_align(photo, face, engine, options.faces.template))
+    return Plan(photo, tuple(faces), tuple(skipped))
+
+
+def _align(photo: Photo, face: Face, engine: Engine, template: str) -> AlignedFace:
+    choice = engine.choose(crop_side(face, template))
+    matrix = geometry.crop_from_photo(face.landmarks, template, choice.crop_size)
+    return AlignedFace(face, choice.name, geometry.warp_crop(photo.shown, matrix, choice.crop_size), matrix)
+
+
+def _whole_as_crop(photo: Photo, engine: Engine) -> AlignedFace:
+    """--aligned: the picture is the crop."""
+    width, height = photo.size
+    choice = engine.choose(float(max(width, height)))
+    crop_from_photo = geometry.scaling((width, height), (choice.crop_size, choice.crop_size))
+    points = geometry.apply(geometry.invert(crop_from_photo), geometry.template_points("gpen", choice.crop_size))
+    face = Face(np.array([0, 0, width, height], np.float32), points.astype(np.float32), 1.0)
+    return AlignedFace(face, choice.name, _resize(photo.shown, (choice.crop_size, choice.crop_size)), crop_from_photo)
+
+
+def _resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Any resize of a whole crop: averaged when it shrinks, cubic when it grows, untouched at its own size."""
+    height, width = image.shape[:2]
+    if (width, height) == size:
+        return image
+    shrinks = size[0] < width or size[1] < height
+    return np.asarray(
+        cv2.resize(image, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC), image.dtype
+    )
+
+
+def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration:
+    """The photo with its restored faces, at the size the options ask for."""
+    asked = options.compose.upscale
+    if options.run.aligned and asked is None:
+        asked = 1.0
+    scale = choose_scale(asked, plan.photo.size)
+    size = canvas_size(plan.photo.size, scale)
+    if options.run.aligned:
+        pixels, patches = _aligned_canvas(plan.photo, crops[0], size, options.compose), ()
+    else:
+        patches = tuple(_patch(crop, options.compose) for crop in crops if crop.restored is not None)
+        pixels = compose.paste(plan.photo, patches, size)
+    alpha = plan.photo.alpha
+    return Restoration(
+        pixels=pixels,
+        alpha=None if alpha is None else enlarge(alpha, size),
+        reports=(*(_report(crop) for crop in crops), *plan.skipped),
+        scale=scale,
+        patches=patches,
+    )
+
+
+def _report(crop: Crop) -> FaceReport:
+    decision = "kept" if crop.restored is None else "restored"
+    return FaceReport(crop.face.face, decision, net=crop.face.net, reason=crop.reason)
+
+
+def _patch(crop: Crop, options: ComposeOptions) -> compose.Patch:
+    assert crop.restored is not None
+    face = _at_size_of(crop.face, crop.restored.shape[0])
+    residual = residual_of(
+        face.pixels,
+        crop.restored,
+        shrink=1.0 / geometry.scale_of(face.crop_from_photo),
+        color_fix=options.color_fix or "lab",
+        weight=options.fidelity_weight,
+        sharpen=options.sharpen,
+    )
+    return compose.Patch(residual, _mask(crop, face.pixels.shape[0], options.mask), face.crop_from_photo)
+
+
+def _at_size_of(face: AlignedFace, size: int) -> AlignedFace:
+    """For a net whose output is larger than its input: the crop at the output's size."""
+    own = face.pixels.shape[0]
+    if own == size:
+        return face
+    matrix = geometry.compose(geometry.scaling((own, own), (size, size)), face.crop_from_photo)
+    return replace(face, pixels=_resize(face.pixels, (size, size)), crop_from_photo=matrix)
+
+
+def _mask(crop: Crop, size: int, mask: str) -> Float32Array:
+    if crop.labels is None or mask == "feather":
+        return compose.feather_mask(size)
+    return compose.parsed_mask(crop.labels, size, hair=mask == "parse+hair")
+
+
+def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: ComposeOptions) -> PhotoPixels:
+    """The restored crop at ``size``, as a change of the picture, so that depth, profile and gray stay its own."""
+    canvas = enlarge(photo.pixels, size)
+    if crop.restored is None or options.fidelity_weight == 0.0:
+        return canvas
+    side = crop.restored.shape[0]
+    before = _resize(crop.face.pixels, (side, side))
+    residual = residual_of(
+        before,
+        crop.restored,
+        shrink=1.0,  # nothing but the net's face is asked for
+        color_fix=options.color_fix or "none",
+        weight=max(1.0, options.fidelity_weight),
+        sharpen=options.sharpen,
+    )
+    face = _resize(np.clip(before.astype(np.float32) + residual, 0, 255), size)
+    shown = enlarge(photo.shown, size)
+    delta = (face - shown) * np.float32(min(1.0, options.fidelity_weight))
+    if options.mask != "auto":
+        delta *= _resize(_mask(crop, side, options.mask), size)[..., None]
+    if photo.gray:
+        delta = np.repeat((delta @ LUMA)[..., None], 3, axis=2)
+    compose.add_shown(canvas, (0, 0, *size), delta, shown, photo)
+    return canvas
+
+
+def no_face_sentence(name: str, plan: Plan) -> str:
+    """The warning for a photo in which nothing was restored."""
+    if plan.skipped:
+        reasons = sorted({report.reason for report in plan.skipped if report.reason})
+        return f"{name}: {len(plan.skipped)} face(s) seen, none restored ({'; '.join(reasons)}). {NO_FACE_HINTS}"
+    return f"{name}: no face found, so nothing was restored. {NO_FACE_HINTS}"

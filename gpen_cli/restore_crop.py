@@ -1,0 +1,117 @@
+"""From a net's output to what is added to the photo: colour, strength, sharpness, all at the crop's own size.
+
+Everything here is a change of the *residual* (restored − crop, in sRGB levels): where the net changed nothing, nothing is
+changed, exactly. Order: keep what was sharp → colour → strength → sharpening.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from gpen_cli.data import Float32Array, UInt8Image
+
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # Rec. 601, as JPEG's Y
+COLOR_SIGMA = 1 / 16
+"""Blur that parts skin tone from features, as a share of the crop: wider than an eye, narrower than a cheek."""
+DETAIL_SIGMA = 1 / 128
+"""Blur under which --fidelity-weight above 1 and --sharpen see detail (2 px of a 256 crop)."""
+LOCAL_RANGE = np.ones((5, 5), np.uint8)
+"""Neighbourhood whose darkest and brightest luma bound added detail, so that no halo appears."""
+SHARPEN_GAIN = 2.0
+"""--sharpen 1 adds twice the detail: visible, not harsh (judged by eye)."""
+KEEP_SIGMA = 1 / 32
+"""Neighbourhood over which the sharpness of crop and restored face is compared, as a share of the crop."""
+
+
+def residual_of(
+    crop: UInt8Image, restored: UInt8Image, *, shrink: float, color_fix: str, weight: float, sharpen: float
+) -> Float32Array:
+    """(S, S, 3) uint8 before and after -> (S, S, 3) float32, what to add to the crop, in sRGB levels.
+
+    shrink: photo pixels a crop pixel (above 1: the photo's face is larger than the crop). color_fix: ``lab`` | ``none``;
+    weight: --fidelity-weight, 0..2; sharpen: 0..1.
+    """
+    if weight == 0.0:
+        return np.zeros(crop.shape, np.float32)
+    before = crop.astype(np.float32)
+    residual = restored.astype(np.float32) - before
+    if shrink > 1.0:
+        residual = keep_sharp_detail(before, residual, shrink)
+    if color_fix == "lab":
+        residual = residual + photo_tone(before, before + residual)
+    if weight < 1.0:
+        residual = residual * np.float32(weight)
+    elif weight > 1.0:
+        residual = residual + stronger_detail(before, before + residual, weight)[..., None]
+    if sharpen > 0.0:
+        residual = residual + sharper(before + residual, sharpen)[..., None]
+    return residual
+
+
+def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
+    """The change of ``after`` that gives it the low frequencies of ``before`` in CIELAB: the photo's own skin tone and light.
+
+    Returned as a difference of two conversions, so that it is exactly 0 where before equals after.
+    """
+    lab_before, lab_after = _lab(before), _lab(after)
+    shift = _blur(lab_before - lab_after, COLOR_SIGMA)
+    return _rgb(lab_after + shift) - _rgb(lab_after)
+
+
+def stronger_detail(before: Float32Array, after: Float32Array, weight: float) -> Float32Array:
+    """(S, S) luma to add for a fidelity weight above 1: (W − 1)·H(Y_net − Y_photo), kept inside the local range of Y_net."""
+    luma = after @ LUMA
+    change = luma - before @ LUMA
+    return _bounded(luma, (weight - 1.0) * (change - _blur(change, DETAIL_SIGMA)))
+
+
+def sharper(after: Float32Array, amount: float) -> Float32Array:
+    """(S, S) luma to add: an unsharp mask kept inside the local range, so that edges steepen without halos."""
+    luma = after @ LUMA
+    return _bounded(luma, amount * SHARPEN_GAIN * (luma - _blur(luma, DETAIL_SIGMA)))
+
+
+def _bounded(luma: Float32Array, gain: Float32Array) -> Float32Array:
+    low, high = cv2.erode(luma, LOCAL_RANGE), cv2.dilate(luma, LOCAL_RANGE)
+    return np.clip(luma + gain, low, high) - luma
+
+
+def keep_sharp_detail(before: Float32Array, residual: Float32Array, shrink: float) -> Float32Array:
+    """Where a face larger than the crop was already sharper than the net's, its own detail stays.
+
+    The crop of such a face is the photo averaged down: what detail it has is real (noise and blocks average out), and a
+    net that draws it softer must not take it away. Where the net's face has less energy than the crop in the high
+    band, and the two agree (so that it is the same detail, drawn softer, and not noise that the net removed), the crop's
+    high band comes back in that share. Fades in between a face as large as the crop and one half as large again.
+    """
+    detail_before = before @ LUMA
+    detail_before = detail_before - _blur(detail_before, DETAIL_SIGMA)
+    detail_change = residual @ LUMA
+    detail_change = detail_change - _blur(detail_change, DETAIL_SIGMA)
+    detail_after = detail_before + detail_change
+    energy_before = _blur(detail_before * detail_before, KEEP_SIGMA) + 1e-3
+    energy_after = _blur(detail_after * detail_after, KEEP_SIGMA) + 1e-3
+    shared = _blur(detail_before * detail_after, KEEP_SIGMA)
+    agreement = np.clip(shared / np.sqrt(energy_before * energy_after), 0.0, 1.0)
+    softened = np.clip(1.0 - np.sqrt(energy_after / energy_before), 0.0, 1.0)
+    fade = np.clip((shrink - 1.0) / 0.5, 0.0, 1.0)
+    # Half the softening already earns the whole detail back: blending two versions of an edge costs contrast.
+    share = np.float32(fade) * agreement * np.clip(2.0 * softened, 0.0, 1.0)
+    return residual - (share * detail_change)[..., None]
+
+
+def _blur(image: Float32Array, share: float) -> Float32Array:
+    """Gaussian whose sigma is ``share`` of the crop's side."""
+    sigma = share * image.shape[0]
+    return np.asarray(cv2.GaussianBlur(image, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101), np.float32)
+
+
+def _lab(rgb: Float32Array) -> Float32Array:
+    """sRGB levels (0..255) -> CIELAB (L 0..100)."""
+    scaled = np.clip(rgb, 0.0, 255.0) * np.float32(1 / 255)
+    return np.asarray(cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB), np.float32)
+
+
+def _rgb(lab: Float32Array) -> Float32Array:
+    return np.asarray(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB), np.float32) * np.float32(255)

@@ -1,0 +1,32 @@
+"""What the batcher asks of a net, whichever runtime carries it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from gpen_cli.data import UInt8Image
+from gpen_cli.errors import GpenError
+
+
+class NonFiniteOutputError(GpenError):
+    """The net gave NaN or infinity for a face, in full precision: the photo's own face has to stay."""
+
+
+class CropNet(Protocol):
+    """A net over aligned crops. Only one thread at a time calls ``run``; equal faces give equal bytes, whatever is beside them."""
+
+    name: str
+    """For log and report, e.g. ``gpen-open-256``."""
+    crop_size: int
+    """S: side of the crops it takes, in pixels."""
+    micro_batch: int
+    """Faces in one forward pass; ``run`` takes any number from 1 to this."""
+
+    def run(self, crops: UInt8Image) -> np.ndarray:
+        """(N, S, S, 3) uint8 sRGB -> for a restorer (N, T, T, 3) uint8 sRGB, for a parser (N, T, T) uint8 labels.
+
+        Raises NonFiniteOutputError, DeviceError.
+        """
+        ...

@@ -1,0 +1,64 @@
+"""GPEN in plain PyTorch, on any device: the runtime that always works."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpen_cli.data import UInt8Image
+from gpen_cli.device import Setup
+from gpen_cli.models.stylegan2 import fold_constants
+from gpen_cli.runtime.crops import to_tensor, to_uint8
+from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.weights.find import FoundWeights
+from gpen_cli.weights.load import load_gpen
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class EagerGpen:
+    """A ``CropNet`` over one GPEN weight file. Raises WeightsError when the file does not fit."""
+
+    def __init__(self, weights: FoundWeights, setup: Setup) -> None:
+        self.name = weights.name
+        self.micro_batch = setup.micro_batch
+        self._weights = weights
+        self._device = torch.device(setup.device)
+        self._dtype = DTYPES[setup.precision]
+        net = load_gpen(weights.path).to(self._device)
+        self.crop_size = net.config.size
+        fold_constants(net, self._dtype)
+        self._net = net
+
+    @torch.inference_mode()
+    def run(self, crops: UInt8Image) -> np.ndarray:
+        """(N, S, S, 3) uint8 -> (N, S, S, 3) uint8, N from 1 to ``micro_batch``."""
+        count = len(crops)
+        if count < self.micro_batch:
+            # One shape a net: kernels, and so the last bit, must not depend on how full the batch was.
+            crops = np.concatenate((crops, np.repeat(crops[-1:], self.micro_batch - count, axis=0)))
+        output = self._forward(crops)[:count]
+        if not bool(torch.isfinite(output).all()):
+            output = self._again_in_fp32(crops)[:count]
+        return to_uint8(output)
+
+    def _forward(self, crops: UInt8Image) -> Tensor:
+        return self._net(to_tensor(crops, self._device, self._dtype))
+
+    def _again_in_fp32(self, crops: UInt8Image) -> Tensor:
+        """Low precision overflowed (fp16 on some GPUs): the same faces in fp32, and fp32 from now on."""
+        if self._dtype != torch.float32:
+            log.warning("%s gave NaN or infinity in %s; it runs in fp32 from here on.", self.name, self._dtype)
+            self._dtype = torch.float32
+            net = load_gpen(self._weights.path).to(self._device)
+            fold_constants(net, self._dtype)
+            self._net = net
+            output = self._forward(crops)
+            if bool(torch.isfinite(output).all()):
+                return output
+        raise NonFiniteOutputError(f"{self.name} gave NaN or infinity in fp32; the photo's own face stays.")

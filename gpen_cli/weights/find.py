@@ -1,0 +1,149 @@
+"""Where weight files are looked for, whether they are whole, and what to say when they are missing. No torch here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpen_cli.cache import cache_dir, read_json, write_json
+from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.weights.table import MODELS, Model
+
+WEIGHTS_DIR_VARIABLE = "GPEN_WEIGHTS_DIR"
+_PACKAGE = Path(__file__).resolve().parent.parent
+_HASH_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class FoundWeights:
+    """A weight file on this machine. model: its row when it is a known file, else None (a file of the user's own).
+
+    placed_by_user: it lies where the user put weights for this tool (not merely in another program's cache).
+    """
+
+    path: Path
+    model: Model | None
+    placed_by_user: bool = True
+
+    @property
+    def name(self) -> str:
+        """What log and report call the net."""
+        return self.model.name if self.model else self.path.stem
+
+    @property
+    def licence(self) -> str:
+        return self.model.licence if self.model else "licence not known to gpen"
+
+
+def user_folders() -> list[Path]:
+    """Folders where users put weights, in the order they are searched."""
+    own = os.environ.get(WEIGHTS_DIR_VARIABLE)
+    folders = [Path(own)] if own else []
+    folders.append(Path.cwd() / "pretrained_models")
+    folders.append(_PACKAGE.parent / "pretrained_models")  # a checkout
+    folders.append(_PACKAGE / "pretrained_models")  # a wheel
+    return folders
+
+
+def modelscope_files(model: Model) -> list[Path]:
+    """Where ModelScope's own cache would hold this net."""
+    if model.modelscope is None:
+        return []
+    repository, file = model.modelscope
+    hub = Path(os.environ.get("MODELSCOPE_CACHE", Path.home() / ".cache" / "modelscope")) / "hub"
+    return [hub / repository / file, hub / "models" / repository / file]
+
+
+def find_model(model: Model) -> FoundWeights | None:
+    """The first whole copy of ``model`` on this machine, or None.
+
+    Raises WeightsError for a file under a known name that is not the known file: a damaged copy must not go unnoticed.
+    """
+    for folder in user_folders():
+        for file in model.files:
+            if (folder / file).is_file():
+                return FoundWeights(check_known(folder / file, model), model)
+    caches = [cache_dir() / "weights" / file for file in model.files] + modelscope_files(model)
+    for path in caches:
+        if path.is_file():
+            return FoundWeights(check_known(path, model), model, placed_by_user=False)
+    return None
+
+
+def require_model(name: str) -> FoundWeights:
+    """Like ``find_model``, by name; a missing file is a WeightsError that says where to get it and where to put it."""
+    model = MODELS.get(name)
+    if model is None:
+        raise UsageError(f"--model {name!r} is not known; choose one of: {', '.join(restorer_names())}.")
+    found = find_model(model)
+    if found is None:
+        raise WeightsError(missing_sentence(model))
+    return found
+
+
+def restorer_names() -> list[str]:
+    """Names of the nets that restore faces."""
+    return [model.name for model in MODELS.values() if model.kind == "restorer"]
+
+
+def missing_sentence(model: Model) -> str:
+    """What to do about a missing file: URL, size, hash, licence, folder."""
+    if not model.mirrors:
+        return f"The weights of {model.name} ({model.files[0]}) are missing from this installation; install gpen again."
+    size = f"{model.bytes:,} bytes" if model.bytes else "size not known"
+    digest = f"SHA-256 {model.sha256}" if model.sha256 else "no known hash"
+    return (
+        f"The weights of {model.name} are not on this machine. Get {model.mirrors[0]} ({size}, {digest}; "
+        f"licence: {model.licence}) and put it as {model.files[0]} into {user_folders()[0]}, "
+        f"or name another copy with --weights PATH."
+    )
+
+
+def from_path(path: Path) -> FoundWeights:
+    """A file the user named with --weights: anything goes that is a file; known content is recognised by size and hash."""
+    if path.is_dir():
+        raise WeightsError(f"--weights {path} is a folder; name the weight file in it.")
+    if not path.is_file():
+        raise WeightsError(f"--weights {path} does not exist; check the path.")
+    size = path.stat().st_size
+    for model in MODELS.values():
+        if model.sha256 and model.bytes == size and file_sha256(path) == model.sha256:
+            return FoundWeights(path, model)
+    return FoundWeights(path, None)
+
+
+def check_known(path: Path, model: Model) -> Path:
+    """``path`` when it is byte for byte the known file (or no hash is known); WeightsError when it is not."""
+    advice = f"delete it and get it again from {model.mirrors[0]}" if model.mirrors else "install gpen again"
+    try:
+        size = path.stat().st_size
+        if model.bytes is not None and size != model.bytes:
+            kind = "cut off or damaged" if size < model.bytes else "not the known file"
+            raise WeightsError(f"{path} is {kind}: {size:,} bytes instead of {model.bytes:,}; {advice}.")
+        if model.sha256 is not None and (digest := file_sha256(path)) != model.sha256:
+            raise WeightsError(
+                f"{path} is damaged or another file: SHA-256 {digest} instead of {model.sha256}; {advice}."
+            )
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror or error}; check its permissions.") from error
+    return path
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of the file, remembered in the user's cache by path, size and mtime."""
+    stat = path.stat()
+    memory = cache_dir() / "verified.json"
+    key = str(path.resolve())
+    stamp = [stat.st_size, stat.st_mtime_ns]
+    known = read_json(memory)
+    entry = known.get(key)
+    if isinstance(entry, dict) and entry.get("stamp") == stamp and isinstance(entry.get("sha256"), str):
+        return entry["sha256"]
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_HASH_BLOCK):
+            digest.update(block)
+    write_json(memory, {**known, key: {"stamp": stamp, "sha256": digest.hexdigest()}})
+    return digest.hexdigest()
