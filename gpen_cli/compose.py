@@ -68,10 +68,9 @@ def paste(photo: Photo, patches: Sequence[Patch], size: tuple[int, int]) -> Phot
     shown = enlarge(photo.shown, size) if _has_own_space(photo) and present else None
     for index, (patch, canvas_from_crop, rect) in enumerate(present):
         weight = _weight_in(rect, index, present)
+        residual = patch.residual
         if photo.gray:
-            residual = np.repeat((patch.residual @ LUMA)[..., None], 3, axis=2)
-        else:
-            residual = patch.residual
+            residual = np.repeat((residual @ LUMA)[..., None], 3, axis=2)
         delta = geometry.warp_to_rect(residual, canvas_from_crop, rect) * weight[..., None]
         add_shown(canvas, rect, delta, shown, photo)
     return canvas
@@ -110,7 +109,7 @@ def _weight_in(rect: geometry.Rect, index: int, placed: Sequence[_Placed]) -> Fl
             total = own.copy()
         x0, y0, x1, y1 = overlap
         total[y0 - rect[1] : y1 - rect[1], x0 - rect[0] : x1 - rect[0]] += _mask_in(overlap, item)
-    return own if total is own else own / np.maximum(total, 1.0)
+    return own if total is own else np.asarray(own / np.maximum(total, 1.0), np.float32)
 
 
 def _intersection(a: geometry.Rect, b: geometry.Rect) -> geometry.Rect | None:

@@ -100,12 +100,16 @@ class Face:
 
 @dataclass(frozen=True)
 class AlignedFace:
-    """A crop ready for a net of its size. pixels: (S, S, 3) uint8 sRGB; crop_from_photo: (2, 3) float64."""
+    """A crop ready for a net of its size. pixels: (S, S, 3) uint8 sRGB; crop_from_photo: (2, 3) float64.
+
+    own_detail: 0..1, how far the photo's own face is sharper than this crop can hold (``sharpness.own_detail``).
+    """
 
     face: Face
     net: str
     pixels: UInt8Image
     crop_from_photo: Float64Array
+    own_detail: float = 0.0
 
 
 @dataclass(frozen=True)

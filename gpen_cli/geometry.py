@@ -32,6 +32,8 @@ _FFHQ_512 = (
     (201.26117, 371.41043),
     (313.08905, 371.15118),
 )
+BORDER = cv2.BORDER_REFLECT
+"""Reflection with the edge pixel repeated: OpenCV 5.0's warpAffine never returns from BORDER_REFLECT_101 on a photo one pixel wide."""
 CUBIC_MARGIN = 3
 """Pixels a cubic kernel reads beyond its point, rounded up."""
 
@@ -132,7 +134,7 @@ def warp_crop(photo: UInt8Image, crop_from_photo: Float64Array, size: int) -> UI
     """
     height, width = photo.shape[:2]
     shrink = 1.0 / scale_of(crop_from_photo)
-    factor = max(1, int(shrink))
+    factor = max(1, int(shrink + 1e-6))  # a whole factor must not fall to the one below by a rounding
     margin = (CUBIC_MARGIN + 2) * factor
     wanted = bounds(invert(crop_from_photo), (size, size), margin=margin)
     rect = clip_rect(wanted, (width, height)) or _nearest_strip(wanted, (width, height))
@@ -145,10 +147,10 @@ def warp_crop(photo: UInt8Image, crop_from_photo: Float64Array, size: int) -> UI
     left = shrink / factor
     if left > 1.05:
         sigma = 0.5 * math.sqrt(left * left - 1.0)
-        region = cv2.GaussianBlur(region, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101)
+        region = cv2.GaussianBlur(region, (0, 0), sigma, borderType=BORDER)
     crop_from_region = compose(crop_from_photo, invert(region_from_photo))
     warped = cv2.warpAffine(
-        region, crop_from_region, (size, size), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT_101
+        region, crop_from_region, (size, size), flags=cv2.INTER_CUBIC, borderMode=BORDER
     )
     return np.asarray(warped, np.uint8)
 

@@ -47,7 +47,7 @@ _bar_is_shown = False
 
 def bar_shown(shown: bool) -> None:
     """Told by the front door that owns the terminal's progress bar."""
-    global _bar_is_shown  # noqa: PLW0603  one terminal, one bar
+    global _bar_is_shown
     _bar_is_shown = shown
 
 

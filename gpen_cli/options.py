@@ -15,6 +15,7 @@ DETECTORS = ("auto", "retinaface-mobile", "retinaface-r50")
 MASKS = ("auto", "feather", "parse", "parse+hair")
 COLOR_FIXES = ("lab", "none")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+SHARP_FACES = ("keep", "restore")
 NO_FACE = ("copy", "skip", "fail")
 FORMATS = ("png", "jpg", "webp", "bmp", "tiff", "same")
 
@@ -88,11 +89,13 @@ class ComposeOptions:
     mask: str = "auto"
     color_fix: str | None = None
     sharpen: float = 0.0
+    sharp_faces: str = "keep"
     upscale: float | None = None
     """None: auto (see ``upscale.choose_scale``); for aligned input None is 1."""
 
     def __post_init__(self) -> None:
         _one_of("--mask", self.mask, MASKS)
+        _one_of("--sharp-faces", self.sharp_faces, SHARP_FACES)
         if self.color_fix is not None:
             _one_of("--color-fix", self.color_fix, COLOR_FIXES)
         _within("--fidelity-weight", self.fidelity_weight, 0.0, 2.0)

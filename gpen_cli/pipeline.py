@@ -191,22 +191,22 @@ class _Run:
         with clock.stage("compose"):
             done = put_back(plan, crops, self._options)
         photo = plan.photo
-        restored = any(report.decision == "restored" for report in done.reports)
+        found = any(report.decision != "skipped" for report in done.reports)
         warnings = [f"{job.name}: {text}" for text in photo.warnings]
-        if not restored:
+        if not found:
             warnings.append(no_face_sentence(job.name, plan))
         outcome = Outcome(
             job,
-            "done" if restored else "no_face",
+            "done" if found else "no_face",
             faces=done.reports,
             size=photo.size,
             scale=done.scale,
             output_size=(done.pixels.shape[1], done.pixels.shape[0]),
             warnings=tuple(warnings),
         )
-        if not restored and self._options.run.no_face == "skip":
+        if not found and self._options.run.no_face == "skip":
             return replace(outcome, seconds=clock.seconds, output_size=None)
-        if not restored and self._options.run.no_face == "fail":
+        if not found and self._options.run.no_face == "fail":
             return replace(
                 outcome,
                 status="failed",

@@ -18,7 +18,11 @@ from gpen_cli.engine import Engine, crop_side
 from gpen_cli.log import StageClock
 from gpen_cli.options import ComposeOptions, Options
 from gpen_cli.restore_crop import LUMA, residual_of
+from gpen_cli.sharpness import own_detail
 from gpen_cli.upscale import canvas_size, choose_scale, enlarge
+
+SHARP_ENOUGH = 0.95
+"""``own_detail`` from which a face is not sent to the net at all."""
 
 NO_FACE_HINTS = (
     "Faces are found best when they look towards the camera; --min-face and --det-threshold let smaller and fainter "
@@ -28,11 +32,11 @@ NO_FACE_HINTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """A photo whose faces are ready for the nets. skipped: faces seen and not tried, with reasons."""
+    """A photo whose faces are ready for the nets. untouched: faces seen and left as they are, with reasons."""
 
     photo: Photo
     faces: tuple[AlignedFace, ...]
-    skipped: tuple[FaceReport, ...]
+    untouched: tuple[FaceReport, ...]
 
 
 @dataclass(frozen=True)
@@ -63,18 +67,25 @@ def plan_photo(photo: Photo, engine: Engine, options: Options, clock: StageClock
             return Plan(photo, (_whole_as_crop(photo, engine),), ())
     with clock.stage("detect"):
         found = find_faces(engine.detector, photo.shown, options.faces)
-    skipped = [FaceReport(face, "skipped", reason=reason) for face, reason in found.rejected]
-    faces = []
     with clock.stage("align"):
-        for face in found.faces:
-            faces.append(_align(photo, face, engine, options.faces.template))
-    return Plan(photo, tuple(faces), tuple(skipped))
+        aligned = [_align(photo, face, engine, options) for face in found.faces]
+    sharp = [face for face in aligned if face.own_detail >= SHARP_ENOUGH]
+    untouched = [FaceReport(face.face, "kept", net=face.net, reason=_sharp_reason(face)) for face in sharp]
+    skipped = [FaceReport(face, "skipped", reason=reason) for face, reason in found.rejected]
+    return Plan(photo, tuple(face for face in aligned if face.own_detail < SHARP_ENOUGH), (*untouched, *skipped))
 
 
-def _align(photo: Photo, face: Face, engine: Engine, template: str) -> AlignedFace:
+def _align(photo: Photo, face: Face, engine: Engine, options: Options) -> AlignedFace:
+    template = options.faces.template
     choice = engine.choose(crop_side(face, template))
     matrix = geometry.crop_from_photo(face.landmarks, template, choice.crop_size)
-    return AlignedFace(face, choice.name, geometry.warp_crop(photo.shown, matrix, choice.crop_size), matrix)
+    crop = geometry.warp_crop(photo.shown, matrix, choice.crop_size)
+    detail = own_detail(photo.shown, matrix, crop) if options.compose.sharp_faces == "keep" else 0.0
+    return AlignedFace(face, choice.name, crop, matrix, detail)
+
+
+def _sharp_reason(face: AlignedFace) -> str:
+    return f"sharper in the photo than a net of {face.pixels.shape[0]} px draws it (--sharp-faces restore overrides)"
 
 
 def _whole_as_crop(photo: Photo, engine: Engine) -> AlignedFace:
@@ -105,8 +116,9 @@ def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration
         asked = 1.0
     scale = choose_scale(asked, plan.photo.size)
     size = canvas_size(plan.photo.size, scale)
+    patches: tuple[compose.Patch, ...] = ()
     if options.run.aligned:
-        pixels, patches = _aligned_canvas(plan.photo, crops[0], size, options.compose), ()
+        pixels = _aligned_canvas(plan.photo, crops[0], size, options.compose)
     else:
         patches = tuple(_patch(crop, options.compose) for crop in crops if crop.restored is not None)
         pixels = compose.paste(plan.photo, patches, size)
@@ -114,7 +126,7 @@ def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration
     return Restoration(
         pixels=pixels,
         alpha=None if alpha is None else enlarge(alpha, size),
-        reports=(*(_report(crop) for crop in crops), *plan.skipped),
+        reports=(*(_report(crop) for crop in crops), *plan.untouched),
         scale=scale,
         patches=patches,
     )
@@ -136,6 +148,7 @@ def _patch(crop: Crop, options: ComposeOptions) -> compose.Patch:
         weight=options.fidelity_weight,
         sharpen=options.sharpen,
     )
+    residual *= np.float32(1.0 - face.own_detail)
     return compose.Patch(residual, _mask(crop, face.pixels.shape[0], options.mask), face.crop_from_photo)
 
 
@@ -182,7 +195,7 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
 
 def no_face_sentence(name: str, plan: Plan) -> str:
     """The warning for a photo in which nothing was restored."""
-    if plan.skipped:
-        reasons = sorted({report.reason for report in plan.skipped if report.reason})
-        return f"{name}: {len(plan.skipped)} face(s) seen, none restored ({'; '.join(reasons)}). {NO_FACE_HINTS}"
+    if plan.untouched:
+        reasons = sorted({report.reason for report in plan.untouched if report.reason})
+        return f"{name}: {len(plan.untouched)} face(s) seen, none restored ({'; '.join(reasons)}). {NO_FACE_HINTS}"
     return f"{name}: no face found, so nothing was restored. {NO_FACE_HINTS}"

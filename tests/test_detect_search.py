@@ -269,7 +269,7 @@ def test_a_turned_photo_is_found_in_its_own_frame(quarters: int):
 
 
 def test_no_turning_when_a_face_is_surely_upright():
-    detector = Scripted(face(500, 300, 100, 0.999))
+    detector = Scripted(face(500, 300, 100, 0.9995))
     assert find_faces(detector, np.zeros((750, 1000, 3), np.uint8), replace(ONE_TO_ONE, try_rotations=True)).turned == 0
     assert len(detector.shapes) == 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -16,10 +16,10 @@ from gpen_cli.errors import UsageError
 
 @with_shared_flags
 def batch(
-    input: Annotated[Path, typer.Argument(metavar="INPUT", help="Folder of photos; its sub-folders too.")],  # noqa: A002
+    input: Annotated[Path, typer.Argument(metavar="INPUT", help="Folder of photos; its sub-folders too.")],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Folder for the results; made if it is not there.")],
     exclude: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option("--exclude", metavar="GLOB", help="Leave out what matches, e.g. 'thumbs/*'; may be repeated."),
     ] = None,
     *,

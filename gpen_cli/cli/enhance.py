@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -18,24 +18,27 @@ from gpen_cli.sources import STDIN, is_url
 @with_shared_flags
 def enhance(
     photos: Annotated[
-        Optional[list[str]], typer.Argument(metavar="[PHOTO]...", help="Photos: files, http(s) URLs, or - for stdin.")
+        list[str] | None, typer.Argument(metavar="[PHOTO]...", help="Photos: files, http(s) URLs, or - for stdin.")
     ] = None,
-    input: Annotated[  # noqa: A002  the flag's name
-        Optional[list[str]], typer.Option("--input", "-i", metavar="PHOTO", help="A photo; may be given several times.")
+    input: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="PHOTO", help="A photo; may be given several times.")
     ] = None,
     output: Annotated[
-        Optional[str],
-        typer.Option("--output", "-o", metavar="OUT", help="The result: a file, - for stdout, or a folder for several."),
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="The result: a file, - for stdout, or a folder for several."
+        ),
     ] = None,
     output_dir: Annotated[
-        Optional[Path], typer.Option("--output-dir", metavar="DIR", help="A folder for auto-named results.")
+        Path | None, typer.Option("--output-dir", metavar="DIR", help="A folder for auto-named results.")
     ] = None,
     auto_name: Annotated[
         bool,
         typer.Option("--auto-name", help="Name the result <photo>_enhanced.png (this is also so without the flag)."),
     ] = False,
     debug_mask: Annotated[
-        Optional[Path], typer.Option("--debug-mask", metavar="FILE", help="Also a picture of where faces were replaced.")
+        Path | None,
+        typer.Option("--debug-mask", metavar="FILE", help="Also a picture of where faces were replaced."),
     ] = None,
     *,
     shared: SharedFlags,

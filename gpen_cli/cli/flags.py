@@ -7,14 +7,27 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Optional, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from gpen_cli.errors import UsageError
 from gpen_cli.options import (
-    COLOR_FIXES, DETECTORS, FORMATS, MASKS, NO_FACE, PRECISIONS, TEMPLATES,
-    ComposeOptions, FaceOptions, NetOptions, Options, ReadOptions, RunOptions, WriteOptions,
+    COLOR_FIXES,
+    DETECTORS,
+    FORMATS,
+    MASKS,
+    NO_FACE,
+    PRECISIONS,
+    SHARP_FACES,
+    TEMPLATES,
+    ComposeOptions,
+    FaceOptions,
+    NetOptions,
+    Options,
+    ReadOptions,
+    RunOptions,
+    WriteOptions,
 )  # fmt: skip
 
 _RESULT = "Result"
@@ -49,11 +62,13 @@ class SharedFlags:
         ),
     ] = "auto"  # fmt: skip
     format: Annotated[
-        Optional[str],
-        typer.Option("--format", metavar=_choice(FORMATS), rich_help_panel=_RESULT, help="File format; png if not said."),
+        str | None,
+        typer.Option(
+            "--format", metavar=_choice(FORMATS), rich_help_panel=_RESULT, help="File format; png if not said."
+        ),
     ] = None
     quality: Annotated[
-        Optional[int],
+        int | None,
         typer.Option("--quality", metavar="1..100", rich_help_panel=_RESULT, help="Quality of JPEG and WebP (95)."),
     ] = None
     suffix: Annotated[
@@ -75,7 +90,9 @@ class SharedFlags:
     ] = "copy"  # fmt: skip
     aligned: Annotated[
         bool,
-        typer.Option("--aligned", rich_help_panel=_FACES, help="Each input is one aligned face crop; look for no faces."),
+        typer.Option(
+            "--aligned", rich_help_panel=_FACES, help="Each input is one aligned face crop; look for no faces."
+        ),
     ] = False
     mask: Annotated[
         str,
@@ -86,7 +103,7 @@ class SharedFlags:
         ),
     ] = "auto"  # fmt: skip
     color_fix: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(
             "--color-fix", metavar=_choice(COLOR_FIXES), rich_help_panel=_LOOK,
             help="lab keeps the photo's own skin tone (default); none lets the net's colours through, for yellowed scans.",
@@ -95,16 +112,26 @@ class SharedFlags:
     sharpen: Annotated[
         float, typer.Option("--sharpen", metavar="0..1", rich_help_panel=_LOOK, help="Sharpen restored faces.")
     ] = 0.0
+    sharp_faces: Annotated[
+        str,
+        typer.Option(
+            "--sharp-faces", metavar=_choice(SHARP_FACES), rich_help_panel=_LOOK,
+            help="A face that is larger and sharper in the photo than the net's crop: leave it as it is, or restore it "
+            "all the same.",
+        ),
+    ] = "keep"  # fmt: skip
     min_face: Annotated[
         int,
         typer.Option("--min-face", metavar="PX", rich_help_panel=_FACES, help="Smallest face, longer side of its box."),
     ] = 16
     max_face: Annotated[
-        Optional[int], typer.Option("--max-face", metavar="PX", rich_help_panel=_FACES, help="Largest face.")
+        int | None, typer.Option("--max-face", metavar="PX", rich_help_panel=_FACES, help="Largest face.")
     ] = None
     max_faces: Annotated[
-        Optional[int],
-        typer.Option("--max-faces", metavar="N", rich_help_panel=_FACES, help="At most N faces a photo, largest first."),
+        int | None,
+        typer.Option(
+            "--max-faces", metavar="N", rich_help_panel=_FACES, help="At most N faces a photo, largest first."
+        ),
     ] = None
     only_center: Annotated[
         bool, typer.Option("--only-center", rich_help_panel=_FACES, help="Only the face nearest to the middle.")
@@ -114,11 +141,15 @@ class SharedFlags:
     ] = False
     try_rotations: Annotated[
         bool,
-        typer.Option("--try-rotations", rich_help_panel=_FACES, help="Look for lying faces when no upright one is found."),
+        typer.Option(
+            "--try-rotations", rich_help_panel=_FACES, help="Look for lying faces when no upright one is found."
+        ),
     ] = False
     det_threshold: Annotated[
         float,
-        typer.Option("--det-threshold", metavar="0..1", rich_help_panel=_FACES, help="How sure the detector has to be."),
+        typer.Option(
+            "--det-threshold", metavar="0..1", rich_help_panel=_FACES, help="How sure the detector has to be."
+        ),
     ] = 0.9
     det_size: Annotated[
         int,
@@ -146,7 +177,7 @@ class SharedFlags:
         ),
     ] = "auto"  # fmt: skip
     weights: Annotated[
-        Optional[Path], typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file.")
+        Path | None, typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file.")
     ] = None
     device: Annotated[
         str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", rich_help_panel=_NET, help="Where the net runs.")
@@ -166,10 +197,10 @@ class SharedFlags:
         ),
     ] = 4  # fmt: skip
     threads: Annotated[
-        Optional[int], typer.Option("--threads", metavar="N", rich_help_panel=_NET, help="CPU threads of the net.")
+        int | None, typer.Option("--threads", metavar="N", rich_help_panel=_NET, help="CPU threads of the net.")
     ] = None
     workers: Annotated[
-        Optional[int],
+        int | None,
         typer.Option("--workers", metavar="N", rich_help_panel=_NET, help="Photos read, and written, at a time."),
     ] = None
     max_pixels: Annotated[
@@ -177,15 +208,21 @@ class SharedFlags:
     ] = 300_000_000
     compare: Annotated[
         bool,
-        typer.Option("--compare", rich_help_panel=_OUTPUT, help="Also <name>_compare.png: original and result side by side."),
+        typer.Option(
+            "--compare", rich_help_panel=_OUTPUT, help="Also <name>_compare.png: original and result side by side."
+        ),
     ] = False
     save_faces: Annotated[
-        Optional[Path],
-        typer.Option("--save-faces", metavar="DIR", rich_help_panel=_OUTPUT, help="Also each face's crop, before and after."),
+        Path | None,
+        typer.Option(
+            "--save-faces", metavar="DIR", rich_help_panel=_OUTPUT, help="Also each face's crop, before and after."
+        ),
     ] = None
     report: Annotated[
-        Optional[Path],
-        typer.Option("--report", metavar="FILE.jsonl", rich_help_panel=_OUTPUT, help="One JSON line a photo (docs/report.md)."),
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE.jsonl", rich_help_panel=_OUTPUT, help="One JSON line a photo (docs/report.md)."
+        ),
     ] = None
     log_level: Annotated[
         str,
@@ -195,7 +232,8 @@ class SharedFlags:
         ),
     ] = "auto"  # fmt: skip
     log_file: Annotated[
-        Optional[Path], typer.Option("--log-file", metavar="FILE", rich_help_panel=_LOG, help="Append the log to a file.")
+        Path | None,
+        typer.Option("--log-file", metavar="FILE", rich_help_panel=_LOG, help="Append the log to a file."),
     ] = None
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", rich_help_panel=_LOG, help="Only errors; result paths still go to stdout.")
@@ -266,6 +304,7 @@ def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel
             mask=flags.mask,
             color_fix=flags.color_fix,
             sharpen=flags.sharpen,
+            sharp_faces=flags.sharp_faces,
             upscale=parse_upscale(flags.upscale),
         ),
         read=ReadOptions(max_pixels=flags.max_pixels, channel_order=channel_order),

@@ -6,9 +6,12 @@ Content decides, never the suffix. Nothing heavy is imported here: planning name
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpen_cli.data import SourceFormat
 from gpen_cli.errors import UsageError
+
+if TYPE_CHECKING:  # data.py imports numpy
+    from gpen_cli.data import SourceFormat
 
 HEAD_BYTES = 32
 """How many first bytes ``sniff`` looks at."""

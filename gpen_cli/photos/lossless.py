@@ -3,12 +3,12 @@
 Neither Pillow (no 16-bit colour) nor OpenCV (no gray + alpha; metadata only in PNG, only in newer versions) writes all
 of these, so both formats are put together here, from the same prediction and the same zlib.
 
-Measured on a 12-megapixel photo, 2 cores: s, and MB for a smooth | a grainy one.
-    Pillow, level 6                 2.2-4.2 s    7.3 | 17.4
-    OpenCV 5.0, default             0.39 s      10.2 | 17.5
-    here (Sub or Up a row, RLE)     0.4 s        8.5 | 17.4
-    Paeth for all rows, RLE         0.5-0.8 s    7.6 | 17.2
-    Up, deflate level 3             0.6-1.0 s    7.6 | 20.1
+Measured on 2 cores: seconds for a grainy 12-megapixel photo, and MB of seven real photos together.
+    Pillow, level 6                 4.2 s   6.08
+    OpenCV 5.0, default             0.40 s  7.31
+    here (Sub or Up a row, RLE)     0.37 s  6.62
+    Paeth for all rows, RLE         0.82 s  6.36
+    Up, deflate level 3             0.96 s  (20.1 instead of 17.4 MB for the grainy one)
 Run lengths and Huffman codes alone (zlib's Z_RLE) beat deflate's search on grain, where there is nothing to find.
 """
 

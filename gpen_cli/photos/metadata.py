@@ -122,7 +122,7 @@ _STALE_XMP = re.compile(
 
 def _xmp_property(name: bytes) -> re.Pattern[bytes]:
     """Matches ``name="value"`` and ``<name>value</name>``; groups: what stands before the value, the value."""
-    return re.compile(rb"(\b" + name + rb"\s*=\s*[\"']|<" + name + rb">)([^<\"']*)")
+    return re.compile(rb"(\b" + name + rb"\s*=\s*[\"']|<" + name + rb"(?:\s[^>]*[^/>])?>)([^<\"']*)")
 
 
 _TOOL = _xmp_property(rb"(?:xmp|xap):CreatorTool")

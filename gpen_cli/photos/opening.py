@@ -25,6 +25,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from gpen_cli.errors import PhotoError
 from gpen_cli.photos.formats import HEAD_BYTES, foreign, sniff
+from gpen_cli.photos.ifd import Block
 
 KNOWN = "JPEG, PNG, WebP, TIFF, BMP, GIF, AVIF or HEIC"
 
@@ -42,7 +43,6 @@ DECODE_FAILURES = (
     struct.error,
     zlib.error,
     cv2.error,
-    Image.DecompressionBombError,
 )
 """What Pillow, libtiff's and libheif's wrappers and OpenCV have been seen to raise on damaged bytes."""
 
@@ -113,6 +113,8 @@ def explained(data: bytes, kind: str, name: str) -> Iterator[None]:
     """Turns whatever a decoder raises into one ``PhotoError``: the file is cut off, or damaged."""
     try:
         yield
+    except Image.DecompressionBombError as error:  # WebP and GIF, where Pillow's limit cannot be gone around
+        raise PhotoError(f"{name} has more pixels than Pillow decodes in this format; save it as PNG.") from error
     except DECODE_FAILURES as error:
         if is_cut_off(data, kind) or re.search(r"truncat|end of (file|data)|EOF", str(error), re.IGNORECASE):
             raise PhotoError(cut_off(name)) from error
@@ -128,16 +130,17 @@ def cut_off(name: str) -> str:
 def is_cut_off(data: bytes, kind: str) -> bool:
     """Whether the container itself says that bytes are missing at the end."""
     if kind == "PNG":
-        return b"IEND" not in data[-64:] and b"IEND" not in data
+        return b"IEND\xae\x42\x60\x82" not in data  # the last chunk with its checksum
     if kind == "WEBP":
         return int.from_bytes(data[4:8], "little") + 8 > len(data)
     if kind == "JPEG":
         return b"\xff\xd9" not in data[-2:] and (_ends_in_zeros(data) or b"\xff\xd9" not in data[-65536:])
     if kind == "BMP":
         return int.from_bytes(data[2:6], "little") > len(data)
+    if kind == "GIF":
+        return not data.rstrip(b"\0").endswith(b";")
     if kind == "TIFF":
-        first = int.from_bytes(data[4:8], "little" if data[:2] == b"II" else "big")
-        return data[2:4] in (b"*\0", b"\0*") and first >= len(data)
+        return _tiff_end(data) > len(data)
     if kind in ("AVIF", "HEIF"):
         return _boxes_end(data) > len(data)
     return False
@@ -147,6 +150,21 @@ def _ends_in_zeros(data: bytes) -> bool:
     """A download tool reserved the space and never filled it: libjpeg would draw it as flat gray."""
     kept = data.rstrip(b"\0")
     return len(data) - len(kept) >= 16 and not kept.endswith(b"\xff\xd9")
+
+
+def _tiff_end(data: bytes) -> int:
+    """Where the strips or tiles of the first directory should end; behind the file when the directory itself is cut."""
+    try:
+        block = Block(data)
+        entries, _ = block.read_directory(block.first)
+        end = 0
+        for where, length in ((273, 279), (324, 325)):
+            if where in entries and length in entries:
+                pieces = zip(block.numbers(entries[where]), block.numbers(entries[length]), strict=False)
+                end = max([end, *(start + count for start, count in pieces)])
+    except ValueError:  # the directory itself lies behind the end, or this is a BigTIFF
+        return len(data) + (data[2:4] in (b"*\0", b"\0*"))
+    return end
 
 
 def _boxes_end(data: bytes) -> int:

@@ -173,11 +173,11 @@ def write_atomically(target: Path, data: bytes) -> None:
     renamed. Raises ``OutputError`` when the folder cannot be written, ``PhotoError`` when only this name cannot; the
     temporary file is then gone.
     """
-    if target.is_dir():
-        raise PhotoError(f"{target} is a folder, not a file that can be written; give another name.")
     temporary = target.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
     renamed = False
     try:
+        if target.is_dir():
+            raise PhotoError(f"{target} is a folder, not a file that can be written; give another name.")
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()

@@ -15,7 +15,7 @@ class NonFiniteOutputError(GpenError):
 
 
 class CropNet(Protocol):
-    """A net over aligned crops. Only one thread at a time calls ``run``; equal faces give equal bytes, whatever is beside them."""
+    """A net over aligned crops. One thread at a time calls ``run``; equal faces give equal bytes, whatever is beside them."""
 
     name: str
     """For log and report, e.g. ``gpen-open-256``."""
