@@ -36,7 +36,7 @@ class FaceOptions:
 
     detector: str = "auto"
     det_threshold: float = 0.9  # GPEN's own threshold (peers.md: GPEN 0.9, facexlib 0.97, CodeFormer 0.8)
-    det_size: int = 1280  # long side the photo is scaled to for the fine pass; see docs/architecture.md
+    det_size: int = 1600  # long side of a 4:3 photo with as many pixels as the fine pass sees; see docs/detection.md
     min_face: int = 16
     max_face: int | None = None
     max_faces: int | None = None

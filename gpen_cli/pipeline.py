@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,35 +157,12 @@ class _Run:
             return prepared.outcome
         clock = StageClock(prepared.seconds)
         try:
-            crops = self._collect(plan, prepared.results, clock)
+            crops = collect_crops(plan, prepared.results, self._batcher, self._engine, clock)
             return self._compose_and_write(job, plan, crops, clock)
         except _RUN_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001  as in _prepare
             return replace(failed(job, error, clock.seconds), size=plan.photo.size)
-
-    def _collect(self, plan: Plan, results: tuple[Future[CropResult], ...], clock: StageClock) -> list[Crop]:
-        """Waits for the nets. Restored faces that a parsed mask is wanted for go to the parser."""
-        crops = []
-        with clock.stage("wait for restore"):
-            for face, result in zip(plan.faces, results, strict=True):
-                try:
-                    answer = result.result()
-                except NonFiniteOutputError as error:
-                    crops.append(Crop(face, None, reason=str(error)))
-                    continue
-                clock.add("restore", answer.seconds)
-                crops.append(Crop(face, answer.pixels))
-            if self._engine.parser is None:
-                return crops
-            return [self._parse(crop, clock) for crop in crops]
-
-    def _parse(self, crop: Crop, clock: StageClock) -> Crop:
-        if crop.restored is None:
-            return crop
-        answer = self._batcher.submit(crop.restored, PARSER).result()
-        clock.add("restore", answer.seconds)
-        return replace(crop, labels=answer.pixels)
 
     def _compose_and_write(self, job: Job, plan: Plan, crops: list[Crop], clock: StageClock) -> Outcome:
         with clock.stage("compose"):
@@ -249,6 +226,33 @@ class _Run:
         if run.debug_mask is not None:
             size = (done.pixels.shape[1], done.pixels.shape[0])
             save_mask(run.debug_mask, compose.mask_picture(photo, done.patches, size))
+
+
+def collect_crops(
+    plan: Plan, results: Sequence[Future[CropResult]], batcher: Batcher, engine: Engine, clock: StageClock
+) -> list[Crop]:
+    """Waits for the nets' answers. Where a parsed mask is wanted, restored faces go on to the parser."""
+    crops = []
+    with clock.stage("wait for restore"):
+        for face, result in zip(plan.faces, results, strict=True):
+            try:
+                answer = result.result()
+            except NonFiniteOutputError as error:
+                crops.append(Crop(face, None, reason=str(error)))
+                continue
+            clock.add("restore", answer.seconds)
+            crops.append(Crop(face, answer.pixels))
+        if engine.parser is None:
+            return crops
+        return [_parse(crop, batcher, clock) for crop in crops]
+
+
+def _parse(crop: Crop, batcher: Batcher, clock: StageClock) -> Crop:
+    if crop.restored is None:
+        return crop
+    answer = batcher.submit(crop.restored, PARSER).result()
+    clock.add("restore", answer.seconds)
+    return replace(crop, labels=answer.pixels)
 
 
 def _made_by_us(target: Path) -> bool:

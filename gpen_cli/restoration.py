@@ -143,12 +143,11 @@ def _patch(crop: Crop, options: ComposeOptions) -> compose.Patch:
     residual = residual_of(
         face.pixels,
         crop.restored,
-        shrink=1.0 / geometry.scale_of(face.crop_from_photo),
+        own_detail=face.own_detail,
         color_fix=options.color_fix or "lab",
         weight=options.fidelity_weight,
         sharpen=options.sharpen,
     )
-    residual *= np.float32(1.0 - face.own_detail)
     return compose.Patch(residual, _mask(crop, face.pixels.shape[0], options.mask), face.crop_from_photo)
 
 
@@ -177,7 +176,7 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
     residual = residual_of(
         before,
         crop.restored,
-        shrink=1.0,  # nothing but the net's face is asked for
+        own_detail=0.0,  # nothing but the net's face is asked for
         color_fix=options.color_fix or "none",
         weight=max(1.0, options.fidelity_weight),
         sharpen=options.sharpen,

@@ -22,22 +22,26 @@ SHARPEN_GAIN = 2.0
 """--sharpen 1 adds twice the detail: visible, not harsh (judged by eye)."""
 KEEP_SIGMA = 1 / 32
 """Neighbourhood over which the sharpness of crop and restored face is compared, as a share of the crop."""
+KEEP_AGREEMENT = (0.2, 0.5)
+"""Correlation of the two high bands from which they begin to be, and are, the same detail: noise that was removed lies below."""
+KEEP_GAIN = 3.0
+"""A third of the way to "sharp" already protects all of a softened face's detail."""
 
 
 def residual_of(
-    crop: UInt8Image, restored: UInt8Image, *, shrink: float, color_fix: str, weight: float, sharpen: float
+    crop: UInt8Image, restored: UInt8Image, *, own_detail: float, color_fix: str, weight: float, sharpen: float
 ) -> Float32Array:
     """(S, S, 3) uint8 before and after -> (S, S, 3) float32, what to add to the crop, in sRGB levels.
 
-    shrink: photo pixels a crop pixel (above 1: the photo's face is larger than the crop). color_fix: ``lab`` | ``none``;
+    own_detail: 0..1, how far the photo's face is sharper than the crop (``AlignedFace``); at 1 nothing is added. color_fix: ``lab`` | ``none``;
     weight: --fidelity-weight, 0..2; sharpen: 0..1.
     """
     if weight == 0.0:
         return np.zeros(crop.shape, np.float32)
     before = crop.astype(np.float32)
     residual = restored.astype(np.float32) - before
-    if shrink > 1.0:
-        residual = keep_sharp_detail(before, residual, shrink)
+    if own_detail > 0.0:
+        residual = keep_sharp_detail(before, residual, own_detail)
     if color_fix == "lab":
         residual = residual + photo_tone(before, before + residual)
     if weight < 1.0:
@@ -46,7 +50,7 @@ def residual_of(
         residual = residual + stronger_detail(before, before + residual, weight)[..., None]
     if sharpen > 0.0:
         residual = residual + sharper(before + residual, sharpen)[..., None]
-    return residual
+    return residual * np.float32(1.0 - own_detail)
 
 
 def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
@@ -62,14 +66,13 @@ def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
 def stronger_detail(before: Float32Array, after: Float32Array, weight: float) -> Float32Array:
     """(S, S) luma to add for a fidelity weight above 1: (W − 1)·H(Y_net − Y_photo), kept inside the local range of Y_net."""
     luma = after @ LUMA
-    change = luma - before @ LUMA
-    return _bounded(luma, (weight - 1.0) * (change - _blur(change, DETAIL_SIGMA)))
+    return _bounded(luma, (weight - 1.0) * _detail(luma - before @ LUMA))
 
 
 def sharper(after: Float32Array, amount: float) -> Float32Array:
     """(S, S) luma to add: an unsharp mask kept inside the local range, so that edges steepen without halos."""
     luma = after @ LUMA
-    return _bounded(luma, amount * SHARPEN_GAIN * (luma - _blur(luma, DETAIL_SIGMA)))
+    return _bounded(luma, amount * SHARPEN_GAIN * _detail(luma))
 
 
 def _bounded(luma: Float32Array, gain: Float32Array) -> Float32Array:
@@ -77,28 +80,29 @@ def _bounded(luma: Float32Array, gain: Float32Array) -> Float32Array:
     return np.clip(luma + gain, low, high) - luma
 
 
-def keep_sharp_detail(before: Float32Array, residual: Float32Array, shrink: float) -> Float32Array:
-    """Where a face larger than the crop was already sharper than the net's, its own detail stays.
+def keep_sharp_detail(before: Float32Array, residual: Float32Array, own_detail: float) -> Float32Array:
+    """Where a sharp, large face came back softer, the crop's own detail stays.
 
-    The crop of such a face is the photo averaged down: what detail it has is real (noise and blocks average out), and a
-    net that draws it softer must not take it away. Where the net's face has less energy than the crop in the high
-    band, and the two agree (so that it is the same detail, drawn softer, and not noise that the net removed), the crop's
-    high band comes back in that share. Fades in between a face as large as the crop and one half as large again.
+    For faces that are sharper in the photo than the crop can hold, if only by a little: their crop is the photo averaged
+    down, so its detail is real, and a net that draws it softer must not take it away. Where the net's face has less energy
+    than the crop in the high band, and the two agree (the same detail drawn softer, not noise that was removed), the
+    crop's high band comes back.
     """
-    detail_before = before @ LUMA
-    detail_before = detail_before - _blur(detail_before, DETAIL_SIGMA)
-    detail_change = residual @ LUMA
-    detail_change = detail_change - _blur(detail_change, DETAIL_SIGMA)
+    detail_before = _detail(before @ LUMA)
+    detail_change = _detail(residual @ LUMA)
     detail_after = detail_before + detail_change
     energy_before = _blur(detail_before * detail_before, KEEP_SIGMA) + 1e-3
     energy_after = _blur(detail_after * detail_after, KEEP_SIGMA) + 1e-3
-    shared = _blur(detail_before * detail_after, KEEP_SIGMA)
-    agreement = np.clip(shared / np.sqrt(energy_before * energy_after), 0.0, 1.0)
-    softened = np.clip(1.0 - np.sqrt(energy_after / energy_before), 0.0, 1.0)
-    fade = np.clip((shrink - 1.0) / 0.5, 0.0, 1.0)
+    shared = _blur(detail_before * detail_after, KEEP_SIGMA) / np.sqrt(energy_before * energy_after)
+    agree = np.clip((shared - KEEP_AGREEMENT[0]) / (KEEP_AGREEMENT[1] - KEEP_AGREEMENT[0]), 0.0, 1.0)
     # Half the softening already earns the whole detail back: blending two versions of an edge costs contrast.
-    share = np.float32(fade) * agreement * np.clip(2.0 * softened, 0.0, 1.0)
+    softened = np.clip(2.0 * (1.0 - np.sqrt(energy_after / energy_before)), 0.0, 1.0)
+    share = np.float32(min(1.0, KEEP_GAIN * own_detail)) * agree * softened
     return residual - (share * detail_change)[..., None]
+
+
+def _detail(luma: Float32Array) -> Float32Array:
+    return luma - _blur(luma, DETAIL_SIGMA)
 
 
 def _blur(image: Float32Array, share: float) -> Float32Array:

@@ -223,7 +223,7 @@ def test_ten_thousand_boxes_are_quick_and_limited():
     grid = [face(8 + 10 * (i % 100), 5 + 7 * (i // 100), 6, 0.9 + 1e-6 * i) for i in range(10_000)]
     begin = time.perf_counter()
     found = find(*grid, min_face=1, max_faces=50)
-    assert time.perf_counter() - begin < 1.5  # 0.4 s on a quiet machine
+    assert time.perf_counter() - begin < 1.5  # 0.5 s on a quiet machine
     assert len(found.faces) == 50
     assert all("--max-faces" in reason for reason in reasons(found))
 

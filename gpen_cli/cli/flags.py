@@ -154,7 +154,7 @@ class SharedFlags:
     det_size: Annotated[
         int,
         typer.Option("--det-size", metavar="PX", rich_help_panel=_FACES, help="Size at which faces are looked for."),
-    ] = 1280
+    ] = 1600
     detector: Annotated[
         str,
         typer.Option(

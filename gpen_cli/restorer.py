@@ -1,0 +1,82 @@
+"""The Python API: ``from gpen_cli import Restorer; Restorer().restore(pixels)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from gpen_cli.batcher import Batcher
+from gpen_cli.data import FaceReport, Photo, PhotoPixels
+from gpen_cli.engine import Engine, build_engine
+from gpen_cli.errors import PhotoError
+from gpen_cli.log import StageClock
+from gpen_cli.options import Options
+from gpen_cli.pipeline import collect_crops
+from gpen_cli.restoration import plan_photo, put_back
+
+
+@dataclass(frozen=True)
+class Restored:
+    """pixels: (uH, uW, 3), of the input's type; faces: what was decided about each, in the input's pixels."""
+
+    pixels: PhotoPixels
+    faces: Sequence[FaceReport]
+    scale: float
+
+
+class Restorer:
+    """Restores pictures in memory with what stays loaded between calls. Threads may share one; so may ``with`` blocks.
+
+    Raises UsageError, WeightsError, DeviceError when it is made (see ``gpen_cli.errors``).
+    """
+
+    def __init__(self, options: Options | None = None, *, engine: Engine | None = None) -> None:
+        self._options = options or Options()
+        self._engine = engine or build_engine(self._options)
+        self._batcher = Batcher(self._engine.net, preload=self._engine.preload)
+
+    def restore(self, pixels: PhotoPixels) -> PhotoPixels:
+        """(H, W, 3) RGB, or (H, W) gray, uint8 or uint16 sRGB -> (uH, uW, 3), or (uH, uW), of the same type.
+
+        The size is the input's times ``options.compose.upscale`` (auto: 2 up to 2000 px). Raises PhotoError.
+        """
+        return self.restore_with_faces(pixels).pixels
+
+    def restore_with_faces(self, pixels: PhotoPixels) -> Restored:
+        """Like ``restore``, with what was decided about each face."""
+        gray = pixels.ndim == 2
+        photo = _photo(pixels)
+        clock = StageClock()
+        plan = plan_photo(photo, self._engine, self._options, clock)
+        results = tuple(self._batcher.submit(face.pixels, face.net) for face in plan.faces)
+        crops = collect_crops(plan, results, self._batcher, self._engine, clock)
+        done = put_back(plan, crops, self._options)
+        return Restored(done.pixels[..., 0] if gray else done.pixels, done.reports, done.scale)
+
+    def close(self) -> None:
+        """Ends the device thread. Calls after this fail."""
+        self._batcher.close()
+
+    def __enter__(self) -> Restorer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _photo(pixels: PhotoPixels) -> Photo:
+    if pixels.dtype not in (np.uint8, np.uint16):
+        raise PhotoError(f"pixels are {pixels.dtype}; give uint8 (0..255) or uint16 (0..65535).")
+    gray = pixels.ndim == 2
+    if gray:
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+        raise PhotoError(f"pixels have the shape {pixels.shape}; give (height, width, 3) RGB or (height, width) gray.")
+    pixels = np.ascontiguousarray(pixels)
+    shown = pixels if pixels.dtype == np.uint8 else np.rint(pixels / 257).astype(np.uint8)
+    return Photo(pixels, shown, gray=gray)

@@ -1,0 +1,137 @@
+"""Strength, colour, sharpening: what each promises, on the crop."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from gpen_cli.geometry import scaling, warp_crop
+from gpen_cli.restore_crop import LUMA, residual_of
+from gpen_cli.sharpness import own_detail
+
+PLAIN = {"own_detail": 0.0, "color_fix": "none", "weight": 1.0, "sharpen": 0.0}
+
+
+@pytest.fixture(scope="module")
+def crop(astronaut) -> np.ndarray:
+    return np.ascontiguousarray(astronaut[20:276, 100:356])
+
+
+@pytest.fixture(scope="module")
+def restored(crop) -> np.ndarray:
+    """A made-up answer: sharper, warmer."""
+    sharp = crop.astype(np.float32) * 2 - cv2.GaussianBlur(crop, (0, 0), 2)
+    return np.clip(np.rint(sharp + (12, 0, -10)), 0, 255).astype(np.uint8)
+
+
+def luma(image: np.ndarray) -> np.ndarray:
+    return image.astype(np.float32) @ LUMA
+
+
+@pytest.mark.parametrize("options", [{}, {"color_fix": "lab"}, {"own_detail": 0.5}, {"weight": 0.5}, {"weight": 2.0}])
+def test_no_change_by_the_net_is_no_change_at_all(crop, options):
+    assert not residual_of(crop, crop.copy(), **{**PLAIN, **options}).any()
+
+
+def test_strength_zero_changes_nothing_and_one_is_the_nets_face(crop, restored):
+    assert not residual_of(crop, restored, **{**PLAIN, "weight": 0.0, "color_fix": "lab", "sharpen": 1.0}).any()
+    assert np.array_equal(crop + residual_of(crop, restored, **PLAIN), restored)
+
+
+def test_strength_between_is_a_blend(crop, restored):
+    half = residual_of(crop, restored, **{**PLAIN, "weight": 0.5})
+    assert np.allclose(half, 0.5 * residual_of(crop, restored, **PLAIN))
+
+
+def test_strength_above_one_adds_detail_inside_the_local_range(crop, restored):
+    plain = crop + residual_of(crop, restored, **PLAIN)
+    strong = crop + residual_of(crop, restored, **{**PLAIN, "weight": 2.0})
+    assert luma(strong).std() > luma(plain).std()
+    low, high = (f(luma(plain), np.ones((5, 5), np.uint8)) for f in (cv2.erode, cv2.dilate))
+    assert (luma(strong) >= low - 1e-2).all()
+    assert (luma(strong) <= high + 1e-2).all()
+
+
+def test_the_formula_of_strengths_above_one(crop, restored):
+    change = luma(restored) - luma(crop)
+    detail = change - cv2.GaussianBlur(change, (0, 0), crop.shape[0] / 128, borderType=cv2.BORDER_REFLECT_101)
+    low, high = (f(luma(restored), np.ones((5, 5), np.uint8)) for f in (cv2.erode, cv2.dilate))
+    expected = np.clip(luma(restored) + 0.5 * detail, low, high)
+    result = crop + residual_of(crop, restored, **{**PLAIN, "weight": 1.5})
+    assert np.allclose(luma(result), expected, atol=0.02)
+
+
+def test_lab_keeps_the_photos_tone(crop, restored):
+    def tone(image):
+        lab = cv2.cvtColor(np.clip(image, 0, 255).astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
+        return lab[64:192, 64:192].mean(axis=(0, 1))
+
+    kept = crop + residual_of(crop, restored, **{**PLAIN, "color_fix": "lab"})
+    assert np.abs(tone(kept) - tone(crop)).max() < 1.0
+    assert np.abs(tone(restored) - tone(crop)).max() > 4.0  # the answer was really warmer
+
+
+def test_sharpen_steepens_edges_without_halos(crop, restored):
+    plain = crop + residual_of(crop, restored, **PLAIN)
+    sharp = crop + residual_of(crop, restored, **{**PLAIN, "sharpen": 1.0})
+    assert cv2.Laplacian(luma(sharp), cv2.CV_32F).var() > 1.1 * cv2.Laplacian(luma(plain), cv2.CV_32F).var()
+    assert luma(sharp).max() <= luma(plain).max() + 1e-2
+
+
+def test_a_softer_answer_does_not_take_detail_from_a_large_face(crop):
+    """The photo's face is sharper than the crop can hold: a blurred answer must not win."""
+    soft = cv2.GaussianBlur(crop, (0, 0), 2)
+
+    def energy(image):
+        return cv2.Laplacian(luma(image), cv2.CV_32F)[40:-40, 40:-40].var()
+
+    kept = crop + residual_of(crop, soft, **{**PLAIN, "own_detail": 0.4})
+    assert energy(kept) > 0.9 * energy(crop)
+    assert energy(soft) < 0.3 * energy(crop)
+
+
+def test_noise_that_the_net_removed_does_not_come_back(crop):
+    rng = np.random.RandomState(0)
+    noisy = np.clip(crop + rng.normal(0, 25, crop.shape), 0, 255).astype(np.uint8)
+    clean = cv2.GaussianBlur(crop, (0, 0), 1)
+    wall = np.s_[10:60, 200:250]  # beside the astronaut
+    noise = luma(noisy.astype(np.float32) - clean)[wall].std()
+    protected = noisy + residual_of(noisy, clean, **{**PLAIN, "own_detail": 0.0})
+    assert luma(protected - clean)[wall].std() < 0.01 * noise
+    protected = noisy + residual_of(noisy, clean, **{**PLAIN, "own_detail": 0.1})
+    assert luma(protected - clean)[wall].std() < 0.35 * noise
+
+
+class TestOwnDetail:
+    """Is the photo's face sharper than the crop can hold?"""
+
+    matrix = scaling((1024, 1024), (256, 256))
+
+    def detail(self, photo: np.ndarray) -> float:
+        return own_detail(photo, self.matrix, warp_crop(photo, self.matrix, 256))
+
+    @pytest.fixture(scope="class")
+    def sharp(self, hopper) -> np.ndarray:
+        """1024 px, sharp to the pixel: a photo shown larger would not be, so edges are drawn by thresholds."""
+        large = cv2.resize(hopper[40:340, 100:400], (1024, 1024), interpolation=cv2.INTER_CUBIC)
+        steps = np.digitize(luma(large), [60, 110, 160]).astype(np.float32) * 70 + 20
+        return np.repeat(np.rint(steps)[..., None], 3, axis=2).astype(np.uint8)
+
+    def test_sharp(self, sharp):
+        assert self.detail(sharp) > 0.7
+
+    @pytest.mark.parametrize("sigma", [4, 8, 16])
+    def test_blurred_by_a_crop_pixel_or_more(self, sharp, sigma):
+        assert self.detail(cv2.GaussianBlur(sharp, (0, 0), sigma)) < 0.3
+
+    def test_noise_is_not_sharpness(self, sharp):
+        blurred = cv2.GaussianBlur(sharp, (0, 0), 6)
+        rng = np.random.RandomState(1)
+        noisy = np.clip(blurred + rng.normal(0, 15, blurred.shape), 0, 255).astype(np.uint8)
+        assert self.detail(noisy) < 0.5
+
+    def test_flat_and_small(self):
+        assert self.detail(np.full((1024, 1024, 3), 128, np.uint8)) == 0.0
+        small = np.zeros((200, 200, 3), np.uint8)
+        assert own_detail(small, scaling((200, 200), (256, 256)), np.zeros((256, 256, 3), np.uint8)) == 0.0
