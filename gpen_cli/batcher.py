@@ -117,6 +117,8 @@ class Batcher:
         begin = time.perf_counter()
         try:
             output = net.run(np.stack([waiting.crop for waiting in batch]))
+            if len(output) != len(batch):
+                raise RuntimeError(f"{net.name} gave {len(output)} results for {len(batch)} crops")
         except NonFiniteOutputError as error:
             if len(batch) == 1:
                 batch[0].result.set_exception(error)

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions
 
-_DEVICE = re.compile(r"^(auto|cpu|mps|cuda(:\d+)?)$")
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:[0-9]+)?")
 _BF16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # x86, x86, Arm (as Linux spells them)
 
 
@@ -48,12 +48,13 @@ def resolve_setup(options: NetOptions) -> Setup:
         # On a CPU one face at a time is fastest (deps.md), and a batch's neighbours cannot change a byte.
         micro_batch=1 if on_cpu else options.batch_size,
         threads=options.threads or cpu_count(),
+        runtime=options.runtime,
         precision_reason=reason,
     )
 
 
 def _resolve_device(asked: str) -> str:
-    if not _DEVICE.match(asked):
+    if not _DEVICE.fullmatch(asked):
         raise UsageError(f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps.")
     if asked == "cpu":
         return "cpu"
@@ -106,5 +107,10 @@ def cpu_has_bf16() -> bool:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    match = re.search(r"^(flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
-    return bool(match) and not _BF16_CPU_FLAGS.isdisjoint(match.group(2).split()) if match else False
+    return lists_bf16(text)
+
+
+def lists_bf16(cpuinfo: str) -> bool:
+    """Whether the text of /proc/cpuinfo names bf16 instructions among its first core's flags."""
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return match is not None and not _BF16_CPU_FLAGS.isdisjoint(match.group(1).split())

@@ -33,7 +33,7 @@ _FFHQ_512 = (
     (313.08905, 371.15118),
 )
 BORDER = cv2.BORDER_REFLECT
-"""Reflection with the edge pixel repeated: OpenCV 5.0's warpAffine never returns from BORDER_REFLECT_101 on a photo one pixel wide."""
+"""With the edge pixel repeated: OpenCV 5.0's warpAffine never returns from BORDER_REFLECT_101 on a photo one pixel wide."""
 CUBIC_MARGIN = 3
 """Pixels a cubic kernel reads beyond its point, rounded up."""
 

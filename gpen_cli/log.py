@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -39,7 +41,10 @@ class _ConsoleHandler(logging.Handler):
     """Writes above a progress bar when one is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        write_above_bar(self.format(record), error=True)
+        try:
+            write_above_bar(self.format(record), error=True)
+        except Exception:  # noqa: BLE001  a log that cannot be written (stderr closed) must not end the run
+            self.handleError(record)
 
 
 _bar_is_shown = False
@@ -52,17 +57,31 @@ def bar_shown(shown: bool) -> None:
 
 
 def write_above_bar(line: str, *, error: bool = False) -> None:
-    """A line to stderr (or stdout) that does not tear a progress bar. Characters the stream cannot spell are escaped."""
+    """A line to stderr (or stdout) that does not tear a progress bar. What stderr cannot spell is escaped; a path on stdout
+    that is no text keeps its own bytes, so that what reads it finds the file."""
     stream = sys.stderr if error else sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = line.encode(encoding, "backslashreplace" if error else "surrogateescape").decode(encoding, "surrogateescape")
     if _bar_is_shown:
         from tqdm import tqdm
 
-        tqdm.write(text, file=stream)
+        with tqdm.external_write_mode(file=stream):
+            _write_line(stream, line, escaped=error)
     else:
-        stream.write(text + "\n")
-        stream.flush()
+        _write_line(stream, line, escaped=error)
+
+
+def _write_line(stream: TextIO, line: str, *, escaped: bool) -> None:
+    encoding = stream.encoding or "utf-8"
+    try:
+        line.encode(encoding)
+    except UnicodeEncodeError:
+        if not escaped:
+            stream.flush()
+            stream.buffer.write(os.fsencode(line) + b"\n")
+            stream.buffer.flush()
+            return
+        line = line.encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(line + "\n")
+    stream.flush()
 
 
 def set_up(level: str, file: Path | None, *, append: bool = True) -> None:

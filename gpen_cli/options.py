@@ -16,6 +16,7 @@ MASKS = ("auto", "feather", "parse", "parse+hair")
 COLOR_FIXES = ("lab", "none")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 SHARP_FACES = ("keep", "restore")
+RUNTIMES = ("eager", "compiled")
 NO_FACE = ("copy", "skip", "fail")
 FORMATS = ("png", "jpg", "webp", "bmp", "tiff", "same")
 
@@ -71,11 +72,13 @@ class NetOptions:
     weights: Path | None = None
     device: str = "auto"
     precision: str = "auto"
+    runtime: str = "eager"
     batch_size: int = 4
     threads: int | None = None
 
     def __post_init__(self) -> None:
         _one_of("--precision", self.precision, PRECISIONS)
+        _one_of("--runtime", self.runtime, RUNTIMES)
         _within("--batch-size", self.batch_size, 1, 256)
         if self.threads is not None:
             _within("--threads", self.threads, 1, 1024)

@@ -5,6 +5,7 @@ Everything is ASCII: names that are not UTF-8 are spelt with the escapes \\udc80
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -80,4 +81,5 @@ class ReportWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # each line was flushed, or its failure raised; nothing new to say here
+            self._file.close()

@@ -33,7 +33,8 @@ def residual_of(
 ) -> Float32Array:
     """(S, S, 3) uint8 before and after -> (S, S, 3) float32, what to add to the crop, in sRGB levels.
 
-    own_detail: 0..1, how far the photo's face is sharper than the crop (``AlignedFace``); at 1 nothing is added. color_fix: ``lab`` | ``none``;
+    own_detail: 0..1, how far the photo's face is sharper than the crop (``AlignedFace``); at 1 nothing is added.
+    color_fix: ``lab`` | ``none``;
     weight: --fidelity-weight, 0..2; sharpen: 0..1.
     """
     if weight == 0.0:

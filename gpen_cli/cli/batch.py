@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpen_cli.cli.enhance import log_level, make_folder
+from gpen_cli.cli.enhance import log_level
 from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
 from gpen_cli.errors import UsageError
@@ -30,15 +30,15 @@ def batch(
     Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
     """
     from gpen_cli import log
+    from gpen_cli.cli.files import make_folder, make_folders, require_suffix
     from gpen_cli.cli.run import run_jobs
-    from gpen_cli.naming import check_suffix, plan_batch
+    from gpen_cli.naming import plan_batch
     from gpen_cli.sources import find_photos, require_photo_folder
 
     with exit_codes():
         log.set_up(log_level(shared, "info"), shared.log_file)
         options = build_options(shared)
-        if not check_suffix(shared.suffix):
-            raise UsageError(f"--suffix {shared.suffix!r} cannot be part of a file name; give one like _enhanced.")
+        require_suffix(shared.suffix)
         require_photo_folder(input)
         if output.is_file():
             raise UsageError(f"The output {output} is a file; name a folder.")
@@ -51,8 +51,7 @@ def batch(
         logging.getLogger(__name__).info("found %d photos %s", len(found.photos), ignored)
         jobs = plan_batch(found.photos, input, output, suffix=shared.suffix, format_name=options.write.format)
         make_folder(output)
-        for folder in sorted({job.target.parent for job in jobs if job.target is not None}):
-            make_folder(folder)
+        make_folders(jobs)
         code = run_jobs(
             jobs,
             options,

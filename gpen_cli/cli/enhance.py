@@ -10,9 +10,7 @@ import typer
 
 from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
-from gpen_cli.errors import OutputError, UsageError
-from gpen_cli.photos.formats import resolve_format
-from gpen_cli.sources import STDIN, is_url
+from gpen_cli.errors import UsageError
 
 
 @with_shared_flags
@@ -48,25 +46,27 @@ def enhance(
     The result is <photo>_enhanced.png beside the photo unless -o says otherwise; the photo itself is never changed.
     """
     from gpen_cli import log
+    from gpen_cli.cli.files import make_folders, require_format, require_suffix
     from gpen_cli.cli.run import refuse_binary_on_terminal, run_jobs
     from gpen_cli.naming import plan_enhance
+    from gpen_cli.sources import STDIN
 
     with exit_codes():
         log.set_up(log_level(shared, "info"), shared.log_file)
         sources = [*(photos or []), *(input or [])]
         options = build_options(shared, debug_mask=debug_mask)
         file, folder = _where(sources, output, output_dir, auto_name=auto_name)
-        _check(sources, shared, debug_mask)
+        _check(sources, debug_mask)
+        require_suffix(shared.suffix)
         if file is not None:
-            _check_format(file, options.write.format)
+            require_format(file, options.write.format)
         jobs = plan_enhance(
             sources, output=file, output_dir=folder, suffix=shared.suffix, format_name=options.write.format
         )
         if output == STDIN:
             jobs = [type(job)(job.source, None, job.name, job.label) for job in jobs]
         refuse_binary_on_terminal(jobs)
-        if folder is not None:
-            make_folder(folder)
+        make_folders(jobs)
         several = len(jobs) > 1
         code = run_jobs(
             jobs, options, report=shared.report, detail=True, progress=several and not shared.quiet, summary=several
@@ -81,23 +81,11 @@ def log_level(shared: SharedFlags, auto: str) -> str:
     return auto if shared.log_level == "auto" else shared.log_level
 
 
-def make_folder(folder: Path) -> None:
-    """Makes the output folder. Raises OutputError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"The output folder {folder} cannot be made: {error.strerror or error}; name another folder."
-        ) from error
-
-
-def _check(sources: list[str], shared: SharedFlags, debug_mask: Path | None) -> None:
-    from gpen_cli.naming import check_suffix
+def _check(sources: list[str], debug_mask: Path | None) -> None:
+    from gpen_cli.sources import STDIN, is_url
 
     if not sources:
         raise UsageError("No photo is named; give one: gpen enhance photo.jpg (or -i photo.jpg).")
-    if not check_suffix(shared.suffix):
-        raise UsageError(f"--suffix {shared.suffix!r} cannot be part of a file name; give one like _enhanced.")
     if sources.count(STDIN) and len(sources) > 1:
         raise UsageError("Standard input (-) can only be the one input.")
     if debug_mask is not None and len(set(sources)) > 1:
@@ -110,8 +98,9 @@ def _where(
     sources: list[str], output: str | None, output_dir: Path | None, *, auto_name: bool
 ) -> tuple[Path | None, Path | None]:
     """(the one result's file, the folder of auto-named results), from -o and --output-dir."""
-    if output is None or output == STDIN:
-        if output == STDIN and len(set(sources)) > 1:
+    to_stdout = output == "-"
+    if output is None or to_stdout:
+        if to_stdout and len(set(sources)) > 1:
             raise UsageError("-o - takes one photo; give a folder for several.")
         return None, output_dir
     if output_dir is not None:
@@ -124,10 +113,3 @@ def _where(
     if auto_name:
         raise UsageError(f"-o {output} names the result and --auto-name asks for a name; give one of them.")
     return path, None
-
-
-def _check_format(file: Path, format_name: str | None) -> None:
-    """Raises UsageError, before any work, when -o's suffix names no format, or another than --format."""
-    by_suffix = resolve_format(file.suffix, None)
-    if format_name is not None and format_name != "same" and resolve_format(format_name, None) != by_suffix:
-        raise UsageError(f"-o {file} and --format {format_name} name two formats; leave --format out or rename.")

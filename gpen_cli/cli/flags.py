@@ -19,6 +19,7 @@ from gpen_cli.options import (
     MASKS,
     NO_FACE,
     PRECISIONS,
+    RUNTIMES,
     SHARP_FACES,
     TEMPLATES,
     ComposeOptions,
@@ -189,6 +190,13 @@ class SharedFlags:
             help="auto: bf16 where the hardware has it, fp16 on older GPUs, else fp32.",
         ),
     ] = "auto"  # fmt: skip
+    runtime: Annotated[
+        str,
+        typer.Option(
+            "--runtime", metavar=_choice(RUNTIMES), rich_help_panel=_NET,
+            help="compiled: torch.compile first, which takes about a minute and pays from a few hundred faces on.",
+        ),
+    ] = "eager"  # fmt: skip
     batch_size: Annotated[
         int,
         typer.Option(
@@ -296,6 +304,7 @@ def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel
             weights=flags.weights,
             device=flags.device,
             precision=flags.precision,
+            runtime=flags.runtime,
             batch_size=flags.batch_size,
             threads=flags.threads,
         ),

@@ -16,6 +16,6 @@ def make_net(weights: FoundWeights, setup: Setup, *, parser: bool = False) -> Cr
         from gpen_cli.runtime.parsenet import FaceParser
 
         return FaceParser(weights, setup)
-    from gpen_cli.runtime.torch_eager import EagerGpen
+    from gpen_cli.runtime.torch_gpen import TorchGpen
 
-    return EagerGpen(weights, setup)
+    return TorchGpen(weights, setup)

@@ -14,7 +14,7 @@ HALF_RANGE = 127.5
 
 def to_tensor(crops: UInt8Image, device: torch.device, dtype: torch.dtype) -> Tensor:
     """(N, S, S, 3) uint8 -> (N, 3, S, S) in [-1, 1], channels last. Normalised in float32, then taken to ``dtype``."""
-    pixels = torch.from_numpy(np.ascontiguousarray(crops)).to(device)
+    pixels = torch.from_numpy(np.require(crops, requirements=["C", "W"])).to(device)  # torch warns of read-only arrays
     planes = pixels.permute(0, 3, 1, 2)  # a channels-last view: no copy
     return (planes.float() / HALF_RANGE - 1.0).to(dtype)
 

@@ -28,7 +28,7 @@ class FaceParser:
 
         self._device = torch.device(setup.device)
         net = ParseNet(in_size=PARSE_SIZE, out_size=PARSE_SIZE, parsing_ch=19)
-        state = {name.removeprefix("module."): value for name, value in read_state(weights.path).items()}
+        state = {str(name).removeprefix("module."): value for name, value in read_state(weights.path).items()}
         try:
             net.load_state_dict(state, strict=True)
         except RuntimeError as error:

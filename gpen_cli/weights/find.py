@@ -48,28 +48,37 @@ def user_folders() -> list[Path]:
 
 
 def modelscope_files(model: Model) -> list[Path]:
-    """Where ModelScope's own cache would hold this net."""
+    """Where ModelScope's own cache would hold this net; the layout has changed between its versions."""
     if model.modelscope is None:
         return []
     repository, file = model.modelscope
-    hub = Path(os.environ.get("MODELSCOPE_CACHE", Path.home() / ".cache" / "modelscope")) / "hub"
-    return [hub / repository / file, hub / "models" / repository / file]
+    own = os.environ.get("MODELSCOPE_CACHE")
+    root = Path(own) if own else Path.home() / ".cache" / "modelscope"
+    return [root / layout / repository / file for layout in ("hub/models", "hub", "models", "")]
 
 
-def find_model(model: Model) -> FoundWeights | None:
-    """The first whole copy of ``model`` on this machine, or None.
+def find_model(model: Model, *, in_caches: bool = True) -> FoundWeights | None:
+    """The first whole copy of ``model`` on this machine, or None. in_caches: look also where no user put it.
 
     Raises WeightsError for a file under a known name that is not the known file: a damaged copy must not go unnoticed.
     """
     for folder in user_folders():
         for file in model.files:
-            if (folder / file).is_file():
+            if _is_file(folder / file):
                 return FoundWeights(check_known(folder / file, model), model)
     caches = [cache_dir() / "weights" / file for file in model.files] + modelscope_files(model)
-    for path in caches:
-        if path.is_file():
+    for path in caches if in_caches else ():
+        if _is_file(path):
             return FoundWeights(check_known(path, model), model, placed_by_user=False)
     return None
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file, as far as we are let: a folder that is closed to us holds none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def require_model(name: str) -> FoundWeights:
@@ -103,14 +112,19 @@ def missing_sentence(model: Model) -> str:
 
 def from_path(path: Path) -> FoundWeights:
     """A file the user named with --weights: anything goes that is a file; known content is recognised by size and hash."""
-    if path.is_dir():
-        raise WeightsError(f"--weights {path} is a folder; name the weight file in it.")
-    if not path.is_file():
-        raise WeightsError(f"--weights {path} does not exist; check the path.")
-    size = path.stat().st_size
-    for model in MODELS.values():
-        if model.sha256 and model.bytes == size and file_sha256(path) == model.sha256:
-            return FoundWeights(path, model)
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise WeightsError(f"--weights {path} is a folder; name the weight file in it.")
+        for model in MODELS.values():
+            if model.sha256 and model.bytes == size and file_sha256(path) == model.sha256:
+                return FoundWeights(path, model)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise WeightsError(f"--weights {path} does not exist; check the path.") from error
+    except OSError as error:
+        raise WeightsError(
+            f"--weights {path} cannot be read: {error.strerror or error}; check its permissions."
+        ) from error
     return FoundWeights(path, None)
 
 

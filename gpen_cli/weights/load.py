@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +14,32 @@ import torch
 from torch import Tensor
 
 from gpen_cli.errors import WeightsError
-from gpen_cli.models.gpen import BASE_CHANNELS, Gpen, GpenConfig
+from gpen_cli.models.gpen import BASE_CHANNELS, SMALLEST, Gpen, GpenConfig
 
 State = dict[str, Tensor]
 
-_WRAPPERS = ("g_ema", "params_ema", "params", "state_dict", "model", "generator")
-"""Keys under which training frameworks put the weights; averaged ones first. ``generator`` only as a nested dict."""
+_DAMAGE = (
+    RuntimeError,
+    EOFError,
+    zipfile.BadZipFile,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    struct.error,
+)
+"""What torch's readers have been seen to raise on damaged bytes."""
+
+_NO_WEIGHTS = (
+    (re.compile(rb"\s*<(!doctype|html|\?xml)", re.IGNORECASE), "a web page (a download that went wrong?)"),
+    (re.compile(rb"version https://git-lfs"), "a Git LFS pointer, not the file it stands for"),
+)
+"""How files begin that often lie under a weight file's name."""
+
+_WRAPPERS = ("g_ema", "params_ema", "params", "state_dict", "model", "generator", "g")
+"""Keys under which training frameworks put the weights; averaged ones first. All only as nested dicts."""
 
 _ANCHOR = "ecd0.0.0.weight"
 """A name only a full GPEN generator has; what stands before it is the wrapper's prefix (``module.``, ``_orig_mod.`` …)."""
@@ -25,6 +47,7 @@ _ANCHOR = "ecd0.0.0.weight"
 _PREFERRED_PREFIXES = ("g_ema", "ema")
 
 _FOREIGN = (
+    ("ecd1.0.", "only a part of one"),
     ("stylegan_decoder.", "GFPGAN"),
     ("conv_body_first.", "GFPGAN"),
     ("position_emb", "CodeFormer"),
@@ -45,6 +68,7 @@ def read_state(path: Path) -> Mapping[str, Any]:
             f"{path} is an ONNX file, which this version cannot run; name a .pth, .pt or .safetensors file."
         )
     try:
+        _refuse_other_kinds(path)
         if path.suffix.lower() == ".safetensors":
             from safetensors import SafetensorError
             from safetensors.torch import load_file
@@ -59,24 +83,32 @@ def read_state(path: Path) -> Mapping[str, Any]:
             f"{path} is not a plain weight file: it holds other Python objects, or text. "
             f"Nothing in it was run; save its state dict alone, or get the file again."
         ) from error
-    except (RuntimeError, EOFError, zipfile.BadZipFile, KeyError, ValueError) as error:
+    except _DAMAGE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(f"{path} is cut off or damaged ({reason}); get it again.") from error
     except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror or error}; check its permissions.") from error
+        raise WeightsError(
+            f"{path} cannot be read: {error.strerror or error}; check the path and its permissions."
+        ) from error
     if not isinstance(content, Mapping):
         raise WeightsError(f"{path} holds a {type(content).__name__}, no state dict; name a GPEN weight file.")
     return content
 
 
+def _refuse_other_kinds(path: Path) -> None:
+    with path.open("rb") as file:
+        head = file.read(64)
+    if not head:
+        raise WeightsError(f"{path} is empty; get it again.")
+    for beginning, kind in _NO_WEIGHTS:
+        if beginning.match(head):
+            raise WeightsError(f"{path} is {kind}; get the weight file again.")
+
+
 def unwrap(content: Mapping[str, Any], path: Path) -> State:
     """The generator's own state dict, without wrappers and prefixes, as float32."""
-    candidates: list[Mapping[str, Any]] = [content]
-    for key in _WRAPPERS:
-        nested = content.get(key)
-        if isinstance(nested, Mapping):
-            candidates.insert(len(candidates) - 1, nested)
-    for candidate in candidates:
+    nested = [content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)]
+    for candidate in (*nested, content):
         prefixes = [name[: -len(_ANCHOR)] for name in candidate if isinstance(name, str) and name.endswith(_ANCHOR)]
         if prefixes:
             prefix = min(prefixes, key=lambda p: (not any(word in p for word in _PREFERRED_PREFIXES), len(p)))
@@ -85,11 +117,13 @@ def unwrap(content: Mapping[str, Any], path: Path) -> State:
                 for name, value in candidate.items()
                 if name.startswith(prefix) and isinstance(value, Tensor)
             }
-    raise WeightsError(f"{path} is no GPEN generator: it looks like {_describe(candidates)}.")
+    raise WeightsError(f"{path} is no GPEN generator: it looks like {_describe(content)}.")
 
 
-def _describe(candidates: list[Mapping[str, Any]]) -> str:
-    names = [str(name) for candidate in candidates for name in candidate]
+def _describe(content: Mapping[str, Any]) -> str:
+    names = []
+    for key, value in content.items():
+        names += [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else [str(key)]
     for part, description in _FOREIGN:
         if any(part in name for name in names):
             return description
@@ -102,8 +136,10 @@ def infer_config(state: State, path: Path) -> GpenConfig:
     try:
         stages = sum(1 for name in state if name.startswith("ecd") and name.endswith(".0.0.kernel")) + 1
         size = 1 << (stages + 1)
-        narrow = state["generator.conv1.conv.weight"].shape[1] / BASE_CHANNELS[4]
-        outer = state["ecd0.0.0.weight"].shape[0]
+        if size not in BASE_CHANNELS:
+            raise WeightsError(f"{path} is no GPEN generator we know: its {stages} stages would make {size} px.")
+        narrow = state["generator.conv1.conv.weight"].shape[1] / BASE_CHANNELS[SMALLEST]
+        outer = state[_ANCHOR].shape[0]
         return GpenConfig(
             size=size,
             style_width=state["generator.style.1.weight"].shape[1],
@@ -111,10 +147,12 @@ def infer_config(state: State, path: Path) -> GpenConfig:
             channel_multiplier=max(1, round(outer / (BASE_CHANNELS[size] * narrow))),
             narrow=narrow,
         )
-    except (KeyError, IndexError, ZeroDivisionError) as error:
+    except KeyError as error:
         raise WeightsError(
             f"{path} is only part of a GPEN generator: {error} is missing; get the whole file."
         ) from error
+    except (IndexError, ZeroDivisionError) as error:
+        raise WeightsError(f"{path} has GPEN's names, but tensors of another shape; get the whole file.") from error
 
 
 def load_gpen(path: Path) -> Gpen:

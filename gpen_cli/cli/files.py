@@ -1,0 +1,40 @@
+"""Checks of paths and names that the commands share, made before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpen_cli.data import Job
+from gpen_cli.errors import OutputError, UsageError
+from gpen_cli.naming import check_suffix
+from gpen_cli.photos.formats import resolve_format
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the output folder. Raises OutputError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"The output folder {folder} cannot be made: {error.strerror or error}; name another folder."
+        ) from error
+
+
+def make_folders(jobs: Sequence[Job]) -> None:
+    """Makes every folder that results will lie in. Raises OutputError."""
+    for folder in sorted({job.target.parent for job in jobs if job.target is not None}):
+        make_folder(folder)
+
+
+def require_suffix(suffix: str) -> None:
+    """Raises UsageError for a --suffix that cannot be part of a file name."""
+    if not check_suffix(suffix):
+        raise UsageError(f"--suffix {suffix!r} cannot be part of a file name; give one like _enhanced.")
+
+
+def require_format(file: Path, format_name: str | None) -> None:
+    """Raises UsageError when -o's suffix names no format, or another than --format."""
+    by_suffix = resolve_format(file.suffix, None)
+    if format_name is not None and format_name != "same" and resolve_format(format_name, None) != by_suffix:
+        raise UsageError(f"-o {file} and --format {format_name} name two formats; leave --format out or rename.")

@@ -1,0 +1,348 @@
+"""The batcher: every result belongs to its crop, every error reaches whoever waits, and nothing ever waits for ever."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpen_cli.batcher import Batcher
+from gpen_cli.errors import DeviceError, WeightsError
+from gpen_cli.runtime.protocol import NonFiniteOutputError
+
+LIMIT_SECONDS = 20.0
+"""A test that needs longer has met a deadlock."""
+BAD = 255
+"""The mark of a crop for which a net of these tests gives no finite number."""
+
+
+def crop(net: int, number: int, mark: int = 0) -> np.ndarray:
+    """A small crop that carries its net, its number and a mark."""
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[0, 0] = net, number // 256, number % 256
+    pixels[1, 0, 0] = mark
+    return pixels
+
+
+class Net:
+    """Answers each crop with its negative; keeps count of what it was given."""
+
+    def __init__(self, number: int, micro_batch: int, *, seconds: float = 0.0) -> None:
+        self.name = f"net-{number}"
+        self.number = number
+        self.crop_size = 4
+        self.micro_batch = micro_batch
+        self.batches: list[list[int]] = []
+        self.threads: set[int] = set()
+        self.busy = threading.Lock()
+        self._seconds = seconds
+
+    def run(self, crops: np.ndarray) -> np.ndarray:
+        assert self.busy.acquire(blocking=False), "two threads in one net"
+        try:
+            self.threads.add(threading.get_ident())
+            assert crops.dtype == np.uint8
+            assert {int(value) for value in crops[:, 0, 0, 0]} == {self.number}, "crops of another net"
+            self.batches.append([int(a) * 256 + int(b) for _, a, b in crops[:, 0, 0]])
+            if self._seconds:
+                time.sleep(self._seconds)
+            if (crops[:, 1, 0, 0] == BAD).any():
+                raise NonFiniteOutputError("not finite")
+            return 255 - crops
+        finally:
+            self.busy.release()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name == "gpen-device"]
+    assert left == []
+
+
+def batcher_of(*nets: Net, **options) -> Batcher:
+    by_name = {net.name: net for net in nets}
+    return Batcher(by_name.__getitem__, **options)
+
+
+def close(batcher: Batcher, *, cancel: bool = False) -> None:
+    """Closes, and fails the test instead of hanging it."""
+    thread = threading.Thread(target=batcher.close, kwargs={"cancel": cancel}, daemon=True)
+    thread.start()
+    thread.join(LIMIT_SECONDS)
+    assert not thread.is_alive(), "close() did not return"
+
+
+def answer(future: Future) -> np.ndarray:
+    return future.result(timeout=LIMIT_SECONDS).pixels
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    micro_batches=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    photos=st.lists(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=7), max_size=12),
+    feeders=st.integers(1, 6),
+    seconds=st.sampled_from([0.0, 0.0005]),
+    cancel=st.booleans(),
+)
+def test_whatever_the_load_every_crop_gets_its_own_result_in_clean_batches(
+    micro_batches, photos, feeders, seconds, cancel
+):
+    nets = [Net(number, size, seconds=seconds) for number, size in enumerate(micro_batches)]
+    batcher = batcher_of(*nets)
+
+    def restore(photo: int) -> None:
+        faces = [(which % len(nets), bad) for which, bad in photos[photo]]
+        crops = [crop(which, photo * 16 + index, BAD * bad) for index, (which, bad) in enumerate(faces)]
+        futures = [batcher.submit(pixels, f"net-{which}") for pixels, (which, _) in zip(crops, faces, strict=True)]
+        for pixels, future, (_, bad) in zip(crops, futures, faces, strict=True):  # waits while others are fed
+            if bad:
+                with pytest.raises(NonFiniteOutputError):
+                    answer(future)
+            else:
+                assert np.array_equal(answer(future), 255 - pixels)
+
+    with ThreadPoolExecutor(feeders) as pool:
+        for done in [pool.submit(restore, photo) for photo in range(len(photos))]:
+            done.result(timeout=LIMIT_SECONDS)
+    close(batcher, cancel=cancel)
+    for net in nets:
+        assert all(len(batch) <= net.micro_batch for batch in net.batches)
+        assert len(net.threads) <= 1
+    assert len(set().union(*(net.threads for net in nets))) <= 1, "one thread owns the device"
+
+
+def test_batches_fill_by_themselves_under_load():
+    net = Net(0, 4, seconds=0.002)
+    batcher = batcher_of(net)
+    with ThreadPoolExecutor(8) as pool:
+        futures = list(pool.map(lambda number: batcher.submit(crop(0, number), "net-0"), range(200)))
+    wait(futures, timeout=LIMIT_SECONDS)
+    close(batcher)
+    assert batcher.crops_run == 200
+    assert batcher.passes == len(net.batches) < 80  # 50 if every batch is full
+
+
+def test_a_lone_crop_is_run_at_once_not_held_until_a_batch_is_full():
+    batcher = batcher_of(Net(0, 8))
+    assert np.array_equal(answer(batcher.submit(crop(0, 1), "net-0")), 255 - crop(0, 1))
+    close(batcher)
+
+
+def test_crops_of_a_net_are_run_in_the_order_they_came_and_no_net_starves():
+    gate = threading.Event()
+    nets = [Net(0, 2), Net(1, 2)]
+
+    def load(name):
+        gate.wait(LIMIT_SECONDS)
+        return nets[int(name[-1])]
+
+    batcher = Batcher(load)
+    order = [0, 0, 0, 1, 0, 1, 0, 1]
+    futures = [batcher.submit(crop(net, number), f"net-{net}") for number, net in enumerate(order)]
+    gate.set()
+    wait(futures, timeout=LIMIT_SECONDS)
+    close(batcher)
+    assert nets[0].batches == [[0, 1], [2, 4], [6]]
+    assert nets[1].batches == [[3, 5], [7]]
+
+
+def test_seconds_are_shared_among_the_faces_of_a_pass():
+    gate = threading.Event()
+    net = Net(0, 4, seconds=0.04)
+
+    def load(name):
+        gate.wait(LIMIT_SECONDS)
+        return net
+
+    batcher = Batcher(load)
+    futures = [batcher.submit(crop(0, number), "net-0") for number in range(4)]
+    gate.set()
+    seconds = [future.result(timeout=LIMIT_SECONDS).seconds for future in futures]
+    close(batcher)
+    assert 0.04 <= sum(seconds) < 0.4
+    assert len(set(seconds)) == 1
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_face_without_a_finite_answer_spares_its_neighbours():
+    gate = threading.Event()
+    net = Net(0, 4)
+
+    def load(name):
+        gate.wait(LIMIT_SECONDS)
+        return net
+
+    batcher = Batcher(load)
+    futures = [batcher.submit(crop(0, number, BAD * (number == 2)), "net-0") for number in range(4)]
+    gate.set()
+    for number, future in enumerate(futures):
+        if number == 2:
+            with pytest.raises(NonFiniteOutputError):
+                answer(future)
+        else:
+            assert np.array_equal(answer(future), 255 - crop(0, number))
+    close(batcher)
+
+
+@pytest.mark.parametrize("error", [DeviceError("lost"), MemoryError(), ZeroDivisionError(), SystemExit(3)])
+def test_an_error_of_a_net_reaches_every_face_of_its_pass_and_the_thread_lives_on(error):
+    class Failing(Net):
+        def run(self, crops):
+            raise error
+
+    batcher = batcher_of(Failing(0, 4), Net(1, 4))
+    futures = [batcher.submit(crop(0, number), "net-0") for number in range(10)]
+    for future in futures:
+        with pytest.raises(type(error)):
+            answer(future)
+    assert np.array_equal(answer(batcher.submit(crop(1, 0), "net-1")), 255 - crop(1, 0))
+    close(batcher)
+
+
+def test_a_net_that_cannot_be_loaded_is_told_to_every_crop_that_wants_it_and_to_no_other():
+    def load(name):
+        if name == "net-0":
+            raise WeightsError("damaged")
+        return Net(1, 2)
+
+    batcher = Batcher(load)
+    futures = [batcher.submit(crop(0, number), "net-0") for number in range(5)]
+    good = batcher.submit(crop(1, 9), "net-1")
+    for future in futures:
+        with pytest.raises(WeightsError, match="damaged"):
+            answer(future)
+    assert np.array_equal(answer(good), 255 - crop(1, 9))
+    close(batcher)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_a_net_that_answers_too_few_or_too_many_is_an_error_not_a_wait_for_ever(count):
+    class Miscounting(Net):
+        def run(self, crops):
+            return np.zeros((count, 4, 4, 3), np.uint8)
+
+    batcher = batcher_of(Miscounting(0, 2))
+    futures = [batcher.submit(crop(0, number), "net-0") for number in range(4)]
+    wait(futures, timeout=LIMIT_SECONDS)
+    close(batcher)
+    assert [future.done() for future in futures] == [True] * 4
+    assert count == 1 or all(isinstance(future.exception(), RuntimeError) for future in futures)
+
+
+def test_a_net_is_loaded_ahead_on_the_device_thread():
+    loaded = threading.Event()
+    names: list[tuple[str, str]] = []
+
+    def load(name):
+        names.append((name, threading.current_thread().name))
+        loaded.set()
+        return Net(0, 1)
+
+    batcher = Batcher(load, preload="net-0")
+    assert loaded.wait(LIMIT_SECONDS)
+    close(batcher)
+    assert names == [("net-0", "gpen-device")]
+
+
+def test_an_error_of_loading_ahead_is_met_by_the_first_crop():
+    def load(name):
+        raise WeightsError("damaged")
+
+    batcher = Batcher(load, preload="net-0")
+    with pytest.raises(WeightsError, match="damaged"):
+        answer(batcher.submit(crop(0, 0), "net-0"))
+    close(batcher)
+
+
+# -- closing -----------------------------------------------------------------------------------------------------------
+
+
+def test_closing_finishes_what_was_submitted():
+    net = Net(0, 2, seconds=0.005)
+    batcher = batcher_of(net)
+    futures = [batcher.submit(crop(0, number), "net-0") for number in range(20)]
+    close(batcher)
+    assert all(np.array_equal(answer(future), 255 - crop(0, number)) for number, future in enumerate(futures))
+
+
+def test_closing_with_cancel_drops_what_has_not_begun_and_nobody_waits():
+    begun, gate = threading.Event(), threading.Event()
+
+    class Slow(Net):
+        def run(self, crops):
+            begun.set()
+            gate.wait(LIMIT_SECONDS)
+            return super().run(crops)
+
+    batcher = batcher_of(Slow(0, 1))
+    futures = [batcher.submit(crop(0, number), "net-0") for number in range(6)]
+    assert begun.wait(LIMIT_SECONDS)
+    threading.Timer(0.05, gate.set).start()
+    close(batcher, cancel=True)
+    assert np.array_equal(answer(futures[0]), 255 - crop(0, 0)), "what had begun is finished"
+    for future in futures[1:]:
+        with pytest.raises(CancelledError):
+            answer(future)
+
+
+def test_a_crop_that_its_photo_no_longer_wants_is_not_run():
+    begun, gate = threading.Event(), threading.Event()
+
+    class Slow(Net):
+        def run(self, crops):
+            begun.set()
+            gate.wait(LIMIT_SECONDS)
+            return super().run(crops)
+
+    net = Slow(0, 2)
+    batcher = batcher_of(net)
+    futures = [batcher.submit(crop(0, 0), "net-0")]
+    assert begun.wait(LIMIT_SECONDS)
+    futures += [batcher.submit(crop(0, number), "net-0") for number in (1, 2, 3)]
+    assert futures[1].cancel()
+    assert futures[2].cancel()
+    gate.set()
+    assert np.array_equal(answer(futures[3]), 255 - crop(0, 3))
+    close(batcher)
+    assert net.batches == [[0], [3]]
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_after_closing_nothing_is_taken_and_closing_again_does_no_harm(cancel):
+    batcher = batcher_of(Net(0, 2))
+    close(batcher, cancel=cancel)
+    close(batcher, cancel=not cancel)
+    with pytest.raises(RuntimeError, match="closed"):
+        batcher.submit(crop(0, 0), "net-0")
+
+
+def test_closing_while_others_submit_leaves_no_future_open():
+    for seed in range(20):
+        rng = random.Random(seed)
+        batcher = batcher_of(Net(0, 3, seconds=0.0003))
+        futures: list[Future] = []
+
+        def feed(batcher=batcher, futures=futures):
+            for number in range(50):
+                try:
+                    futures.append(batcher.submit(crop(0, number), "net-0"))
+                except RuntimeError:
+                    return
+
+        feeders = [threading.Thread(target=feed) for _ in range(3)]
+        for feeder in feeders:
+            feeder.start()
+        time.sleep(rng.random() * 0.01)
+        close(batcher, cancel=rng.random() < 0.5)
+        for feeder in feeders:
+            feeder.join(LIMIT_SECONDS)
+        assert all(future.done() for future in futures)

@@ -1,0 +1,298 @@
+"""Runtimes: uint8 in and out, the papers' numbers, the same bytes in any company, and no NaN ever reaches a photo."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from drawn_weights import drawn_gpen
+from scipy.ndimage import gaussian_filter
+
+from gpen_cli.data import UInt8Image
+from gpen_cli.device import Setup
+from gpen_cli.errors import DeviceError, WeightsError
+from gpen_cli.models.gpen import GpenConfig
+from gpen_cli.models.textbook import textbook_gpen
+from gpen_cli.runtime import make_net
+from gpen_cli.runtime.crops import to_tensor, to_uint8
+from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.runtime.torch_gpen import TorchGpen
+from gpen_cli.weights.find import from_path
+
+CONFIG = GpenConfig(64, style_width=64, mapping_depth=4, channel_multiplier=2, narrow=0.0625)
+CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Nets this small are fastest so, above all where other tests run beside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def net_file(tmp_path_factory) -> Path:
+    """A small net with drawn weights, whose answers lie about [-1, 1] as a trained net's do."""
+    state = drawn_gpen(CONFIG, 5).state_dict()
+    for name in state:
+        if ".to_rgb" in name and name.endswith("conv.weight"):
+            state[name] *= 0.2
+    path = tmp_path_factory.mktemp("net") / "drawn.pth"
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def faces() -> UInt8Image:
+    """(5, 64, 64, 3): smooth, each different."""
+    noise = np.random.default_rng(3).normal(size=(5, 64, 64, 3))
+    smooth = gaussian_filter(noise, (0, 3, 3, 0))
+    return np.clip(127 + 127 * smooth / np.abs(smooth).max(), 0, 255).astype(np.uint8)
+
+
+def torch_net(path: Path, **setup) -> TorchGpen:
+    return TorchGpen(from_path(path), dataclasses.replace(CPU, **setup))
+
+
+def textbook(path: Path, faces: UInt8Image) -> np.ndarray:
+    """The papers' net on the same pixels, in levels, not yet rounded."""
+    planes = torch.from_numpy(faces.copy()).permute(0, 3, 1, 2).float() / 127.5 - 1
+    output = textbook_gpen(torch.load(path, weights_only=True), planes)
+    return ((output + 1) * 127.5).clamp(0, 255).permute(0, 2, 3, 1).numpy()
+
+
+def psnr(first: np.ndarray, second: np.ndarray) -> float:
+    return float(10 * np.log10(255**2 / np.mean((first.astype(float) - second.astype(float)) ** 2)))
+
+
+# -- what goes in and comes out ----------------------------------------------------------------------------------------
+
+
+def test_every_level_survives_the_way_in_and_out():
+    levels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, axis=3)
+    levels[..., 1] = levels[..., 1].transpose(0, 2, 1)
+    tensor = to_tensor(levels, torch.device("cpu"), torch.float32)
+    assert tuple(tensor.shape) == (1, 3, 16, 16)
+    assert (tensor.min(), tensor.max()) == (-1, 1)
+    assert np.array_equal(to_uint8(tensor), levels)
+
+
+def test_what_lies_beyond_the_range_is_clamped_and_halves_are_rounded_not_cut():
+    tensor = torch.tensor([-9.0, -1.01, 1.01, 9.0, 100.6 / 127.5 - 1, 100.4 / 127.5 - 1]).reshape(1, 1, 1, 6)
+    assert to_uint8(tensor.expand(1, 3, 1, 6))[0, 0, :, 0].tolist() == [0, 0, 255, 255, 101, 100]
+
+
+def test_red_stays_red():
+    red = np.zeros((1, 8, 8, 3), np.uint8)
+    red[..., 0] = 255
+    tensor = to_tensor(red, torch.device("cpu"), torch.float32)
+    assert (tensor[0, 0] == 1).all()
+    assert (tensor[0, 1:] == -1).all()
+    assert np.array_equal(to_uint8(tensor), red)
+
+
+def test_a_net_takes_and_gives_uint8_crops_of_its_size(net_file, faces):
+    net = torch_net(net_file, micro_batch=2)
+    assert (net.name, net.crop_size, net.micro_batch) == ("drawn", 64, 2)
+    output = net.run(faces[:2])
+    assert (output.shape, output.dtype) == ((2, 64, 64, 3), np.uint8)
+    assert output.std() > 5, "a flat answer would prove nothing below"
+
+
+def test_crops_that_may_not_be_written_or_lie_crosswise_in_memory_are_taken(net_file, faces):
+    net = torch_net(net_file)
+    expected = net.run(faces[:1])
+    locked = faces[:1].copy()
+    locked.setflags(write=False)
+    assert np.array_equal(net.run(locked), expected)
+    assert np.array_equal(net.run(np.asfortranarray(faces[:1])), expected)
+    assert np.array_equal(faces[:1], locked), "crops are not changed"
+
+
+def test_fp32_is_within_one_level_of_the_textbook_net(net_file, faces):
+    difference = np.abs(torch_net(net_file, micro_batch=5).run(faces) - textbook(net_file, faces))
+    assert difference.max() <= 1
+
+
+def test_bf16_is_close_to_fp32(net_file, faces):
+    exact, fast = (torch_net(net_file, micro_batch=5, precision=name).run(faces) for name in ("fp32", "bf16"))
+    assert not np.array_equal(exact, fast), "bf16 was not used"
+    assert psnr(exact, fast) > 40
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_a_face_gives_the_same_bytes_whatever_is_beside_it(net_file, faces, precision, micro_batch):
+    net = torch_net(net_file, precision=precision, micro_batch=micro_batch)
+    alone = [net.run(face[None])[0] for face in faces]
+    for count in range(1, micro_batch + 1):
+        for chosen in ([0, 1, 2, 3], [4, 0, 3, 1], [2, 2, 2, 2]):
+            for place, output in zip(chosen[:count], net.run(faces[chosen[:count]]), strict=True):
+                assert np.array_equal(output, alone[place]), (count, chosen)
+
+
+def test_only_one_shape_is_ever_given_to_the_net(net_file, faces, monkeypatch):
+    shapes = set()
+    forward = TorchGpen._forward
+
+    def watched(self, crops):
+        shapes.add(crops.shape)
+        return forward(self, crops)
+
+    monkeypatch.setattr(TorchGpen, "_forward", watched)
+    net = torch_net(net_file, micro_batch=3)
+    assert [len(net.run(faces[:count])) for count in (1, 2, 3)] == [1, 2, 3]
+    assert shapes == {(3, 64, 64, 3)}
+
+
+# -- numbers that are none ---------------------------------------------------------------------------------------------
+
+
+def spoil(monkeypatch, when, value=float("nan")) -> None:
+    """From now on the nets for which ``when(net, crops)`` is true answer one number that is none."""
+    forward = TorchGpen._forward
+
+    def spoilt(self, crops):
+        output = forward(self, crops)
+        if when(self, crops):
+            output = output.clone()
+            output[0, 0, 3, 3] = value
+        return output
+
+    monkeypatch.setattr(TorchGpen, "_forward", spoilt)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_net_that_overflows_in_low_precision_goes_on_in_fp32_with_one_warning(
+    net_file, faces, monkeypatch, caplog, value
+):
+    expected = torch_net(net_file).run(faces[:1])
+    spoil(monkeypatch, lambda net, crops: net._dtype != torch.float32, value)
+    net = torch_net(net_file, precision="bf16")
+    logging.getLogger("gpen_cli").propagate = True
+    with caplog.at_level("WARNING"):
+        outputs = [net.run(faces[:1]) for _ in range(3)]
+    assert all(np.array_equal(output, expected) for output in outputs)
+    assert len(caplog.records) == 1
+    assert "drawn gave NaN or infinity" in caplog.text
+
+
+def test_a_net_without_finite_numbers_in_fp32_raises_and_gives_no_pixels(net_file, faces, monkeypatch):
+    spoil(monkeypatch, lambda net, crops: True)
+    for precision in ("fp32", "bf16"):
+        with pytest.raises(NonFiniteOutputError, match="the photo's own face stays"):
+            torch_net(net_file, precision=precision).run(faces[:1])
+
+
+def test_after_one_bad_face_the_net_still_serves_the_others(net_file, faces, monkeypatch):
+    bad = faces[0]
+    spoil(monkeypatch, lambda net, crops: np.array_equal(crops[0], bad))
+    net = torch_net(net_file)
+    with pytest.raises(NonFiniteOutputError):
+        net.run(bad[None])
+    assert net.run(faces[1:2]).shape == (1, 64, 64, 3)
+
+
+# -- how a net is made -------------------------------------------------------------------------------------------------
+
+
+def test_a_net_is_made_with_the_setups_threads(net_file):
+    before = torch.get_num_threads()
+    try:
+        net = make_net(from_path(net_file), dataclasses.replace(CPU, threads=2, micro_batch=3))
+        assert torch.get_num_threads() == 2
+        assert (type(net), net.micro_batch) == (TorchGpen, 3)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_weight_file_that_does_not_fit_is_refused(tmp_path):
+    (tmp_path / "note.pth").write_bytes(b"")
+    with pytest.raises(WeightsError, match=r"note\.pth is empty"):
+        torch_net(tmp_path / "note.pth")
+
+
+def test_the_compiled_runtime_compiles_once_for_the_one_shape(net_file, faces, monkeypatch):
+    compiled = []
+
+    def fake_compile(net, **options):
+        compiled.append(options)
+        return net
+
+    monkeypatch.setattr(torch, "compile", fake_compile)
+    expected = torch_net(net_file, micro_batch=2).run(faces[:2])
+    net = torch_net(net_file, micro_batch=2, runtime="compiled")
+    assert np.array_equal(net.run(faces[:2]), expected)
+    net.run(faces[:1])
+    assert compiled == [{"fullgraph": True, "dynamic": False}]
+
+
+def test_a_compiler_that_is_not_there_is_one_sentence(net_file, monkeypatch):
+    def failing_compile(net, **options):
+        def call(x):
+            raise RuntimeError("no compiler\nwith a long story")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", failing_compile)
+    with pytest.raises(DeviceError, match=r"--runtime compiled: .*--runtime eager") as caught:
+        torch_net(net_file, runtime="compiled")
+    assert "\n" not in str(caught.value)
+
+
+# -- the face parser ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parser_file(tmp_path_factory) -> Path:
+    """ParseNet's weight file with weights drawn by its constructor."""
+    parsenet = pytest.importorskip("facexlib.parsing.parsenet")
+    torch.manual_seed(2)
+    net = parsenet.ParseNet(in_size=512, out_size=512, parsing_ch=19)
+    path = tmp_path_factory.mktemp("parser") / "parsenet.pth"
+    torch.save({f"module.{name}": value for name, value in net.state_dict().items()}, path)
+    return path
+
+
+def test_the_parser_answers_one_of_19_classes_for_each_pixel(parser_file, faces):
+    parser = make_net(from_path(parser_file), CPU, parser=True)
+    assert (parser.crop_size, parser.micro_batch) == (512, 1)
+    labels = parser.run(faces[:1])
+    assert (labels.shape, labels.dtype) == ((1, 512, 512), np.uint8)
+    assert labels.max() < 19
+    assert len(np.unique(labels)) > 1
+
+
+@pytest.mark.parametrize("side", [64, 512, 1024])
+def test_the_parser_takes_crops_of_any_size_and_looks_at_512(parser_file, faces, side, monkeypatch):
+    parser = make_net(from_path(parser_file), CPU, parser=True)
+    seen = []
+
+    def brightest_channel(planes):
+        seen.append(planes)
+        return planes, None
+
+    monkeypatch.setattr(parser, "_net", brightest_channel)
+    crops = np.zeros((2, side, side, 3), np.uint8)
+    crops[0, ..., 2] = crops[1, : side // 2, :, 1] = 200
+    labels = parser.run(crops)
+    assert seen[0].shape == (2, 3, 512, 512)
+    assert (seen[0].min(), round(float(seen[0].max()), 3)) == (-1, round(200 / 127.5 - 1, 3))
+    assert (labels[0] == 2).all()
+    assert (labels[1, :250] == 1).all()
+
+
+def test_another_file_is_no_parser(parser_file, net_file, tmp_path):
+    partial = dict(list(torch.load(parser_file, weights_only=True).items())[:10])
+    torch.save(partial, tmp_path / "partial.pth")
+    torch.save({1: torch.ones(1), "step": 3}, tmp_path / "odd.pth")
+    for path in (net_file, tmp_path / "partial.pth", tmp_path / "odd.pth"):
+        with pytest.raises(WeightsError, match="is not ParseNet's weight file") as caught:
+            make_net(from_path(path), CPU, parser=True)
+        assert str(caught.value).startswith(str(path))
