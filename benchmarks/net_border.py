@@ -1,4 +1,4 @@
-"""What a net of 256 px cannot hold of a larger face: python benchmarks/net_border.py [FOLDER] [--faces N] [--restore]
+"""What a net of 256 px cannot hold of a larger face: python benchmarks/net_border.py [FOLDER] [--restore]
 
 Finds the border between nets of 256 and 512 px (``engine.NET_BORDER``). Photos are made, by shrinking sharp portraits, in which
 a face's aligned crop is s px wide; the crop is taken at a net's size and brought back. Three tables:
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -47,6 +48,9 @@ VISIBLE_DB = 40.0
 KEPT_ENERGY = 0.90
 SEED = 1
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+
+Rows = Sequence[tuple[int, list[list[tuple[float, float]]]]]
+"""Crop side in the photo; for each net, for each face: PSNR and energy."""
 
 
 @dataclass(frozen=True)
@@ -178,28 +182,40 @@ def drawn(large: Portrait, net: int) -> tuple[float, float]:
     return seen(large, net, SHARP)
 
 
-def table(title: str, rows: Sequence[tuple[int, list[list[tuple[float, float]]]]]) -> None:
-    """rows: side in the photo, and for each net the (PSNR, energy) of each face."""
+def table(title: str, rows: Rows) -> None:
     print(f"\n{title}")
     print(f"{'crop side':>9} {'/256':>5} {'faces':>6}" + "".join(f"  | {net:>4} px: PSNR  energy" for net in NETS))
     for side, nets in rows:
         cells = [np.mean(np.array(values), axis=0) for values in nets]
         text = "".join(f"  | {cell[0]:>13.1f}  {100 * cell[1]:>4.0f} %" for cell in cells)
         print(f"{side:>9} {side / 256:>5.2f} {len(nets[0]):>6}{text}")
-    print(f"256 px: {VISIBLE_DB:g} dB reached at {_crossing(rows, 0, VISIBLE_DB)}, ", end="")
-    print(f"{100 * KEPT_ENERGY:.0f} % of the energy at {_crossing(rows, 1, KEPT_ENERGY)} (crop side over net size)")
+    print(
+        f"crop side over 256, interpolated: a 256 px crop falls under {VISIBLE_DB:g} dB at {_falls_under(rows, 0, VISIBLE_DB)}, "
+        f"under {100 * KEPT_ENERGY:.0f} % of the energy at {_falls_under(rows, 1, KEPT_ENERGY)}; "
+        f"a 512 px crop is the better one from {_overtaken(rows, 0)} by PSNR, {_overtaken(rows, 1)} by energy"
+    )
 
 
-def _crossing(rows: Sequence[tuple[int, list[list[tuple[float, float]]]]], column: int, limit: float) -> str:
-    """The ratio of crop side to 256 at which a falling column passes ``limit``, between the rows it lies between."""
-    sides = [side / NETS[0] for side, _ in rows]
-    values = [float(np.mean([face[column] for face in nets[0]])) for _, nets in rows]
-    for (low, before), (high, after) in zip(
-        zip(sides, values, strict=True), zip(sides[1:], values[1:], strict=True), strict=False
-    ):
-        if before >= limit > after:
-            return f"{low + (high - low) * (before - limit) / (before - after):.2f}"
-    return f"under {sides[0]:.2f}" if values[0] < limit else f"over {sides[-1]:.2f}"
+def _falls_under(rows: Rows, column: int, limit: float) -> str:
+    """The ratio at which the 256 px column comes under ``limit`` for good."""
+    return _last_crossing([(side, _mean(nets[0], column) - limit) for side, nets in rows])
+
+
+def _overtaken(rows: Rows, column: int) -> str:
+    """The ratio from which the 512 px column is above the 256 px one."""
+    return _last_crossing([(side, _mean(nets[0], column) - _mean(nets[1], column)) for side, nets in rows])
+
+
+def _mean(values: list[tuple[float, float]], column: int) -> float:
+    return float(np.mean([value[column] for value in values]))
+
+
+def _last_crossing(points: Sequence[tuple[int, float]]) -> str:
+    """Where a value turns from positive to negative for the last time, as a ratio of the side to 256."""
+    for (low, before), (high, after) in reversed(list(itertools.pairwise(points))):
+        if before >= 0 > after:
+            return f"{(low + (high - low) * before / (before - after)) / NETS[0]:.2f}"
+    return "no measured size" if points[-1][1] >= 0 else "every measured size"
 
 
 def show_seen(faces: Sequence[Portrait]) -> None:
@@ -221,12 +237,13 @@ def show_drawn(faces: Sequence[Portrait]) -> None:
     table(f"drawn: the sharp face at {UPSCALE} times its side in the photo", rows)
 
 
-def show_restored(faces: Sequence[Portrait]) -> None:
+def show_restored(faces: Sequence[Portrait], weight: float) -> None:
     """PSNR against the sharp photo before and after the embedded net, and how often it rose."""
-    options = Options(net=NetOptions(model="gpen-open-256"), compose=ComposeOptions(upscale=1.0, sharp_faces="restore"))
+    compose = ComposeOptions(upscale=1.0, sharp_faces="restore", fidelity_weight=weight)
+    options = Options(net=NetOptions(model="gpen-open-256"), compose=compose)
     with Restorer(options) as restorer:
         for how in RESTORED:
-            print(f"\nrestore: {how.name}, gpen-open-256, scale 1")
+            print(f"\nrestore: {how.name}, gpen-open-256, scale 1, fidelity weight {weight:g}")
             print(f"{'crop side':>9} {'/256':>5} {'faces':>6}  before   after    gain   better")
             for side in SIDES:
                 fit = [face.shrunk_to(side) for face in faces if face.side >= side]
@@ -260,12 +277,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--faces", type=int, help="at most so many portraits")
     parser.add_argument("--restore", action="store_true", help="only the table of the embedded net's gains")
+    parser.add_argument("--fidelity-weight", type=float, default=1.0, help="of that table")
     arguments = parser.parse_args()
     faces = portraits(files_of(arguments.folder), arguments.faces)
     sides = sorted(round(face.side) for face in faces)
     print(f"{len(faces)} portraits, crops of {sides[0]} to {sides[-1]} px; NET_BORDER is {NET_BORDER:g}")
     if arguments.restore:
-        show_restored(faces)
+        show_restored(faces, arguments.fidelity_weight)
     else:
         show_seen(faces)
         show_drawn(faces)

@@ -137,7 +137,15 @@ def test_a_lone_crop_is_run_at_once_not_held_until_a_batch_is_full():
 
 def test_crops_of_a_net_are_run_in_the_order_they_came_and_no_net_starves():
     gate = threading.Event()
-    nets = [Net(0, 2), Net(1, 2)]
+    passes: list[tuple[int, list[int]]] = []
+
+    class Recording(Net):
+        def run(self, crops):
+            output = super().run(crops)
+            passes.append((self.number, self.batches[-1]))
+            return output
+
+    nets = [Recording(0, 2), Recording(1, 2)]
 
     def load(name):
         gate.wait(LIMIT_SECONDS)
@@ -149,8 +157,7 @@ def test_crops_of_a_net_are_run_in_the_order_they_came_and_no_net_starves():
     gate.set()
     wait(futures, timeout=LIMIT_SECONDS)
     close(batcher)
-    assert nets[0].batches == [[0, 1], [2, 4], [6]]
-    assert nets[1].batches == [[3, 5], [7]]
+    assert passes == [(0, [0, 1]), (0, [2, 4]), (1, [3, 5]), (0, [6]), (1, [7])], "the oldest crop's net comes first"
 
 
 def test_seconds_are_shared_among_the_faces_of_a_pass():

@@ -171,7 +171,7 @@ def test_the_closing_table_has_total_mean_p95_and_share_by_stage_and_waits_apart
     table = summary.table()
     assert table[0].split() == ["stage", "total", "s", "mean", "s", "p95", "s", "share"]
     assert table[1].split() == ["decode", "50.50", "0.505", "0.951", "25", "%"]
-    assert table[2].split() == ["restore", "151.50", "1.515", "2.851", "75", "%"]
+    assert table[2].split() == ["restore", "151.50", "1.515", "2.852", "75", "%"]
     assert table[3].split() == ["wait", "for", "restore", "200.00", "2.000", "2.000"]
     assert len(table) == 4
 

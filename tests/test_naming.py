@@ -157,7 +157,9 @@ def test_long_names_are_cut_and_stay_apart():
     assert first != second
     assert first.startswith("é" * 90)
     assert first.endswith("_enhanced.png")
-    assert targets(["é" * 120 + "1.jpg"]) == [first], "a cut name must not depend on its neighbours"
+    for name, target in (("1.jpg", first), ("2.jpg", second)):
+        assert targets(["é" * 120 + name]) == [target], "a cut name must not depend on its neighbours"
+    assert len(targets(["é" * 120 + ".jpg"], suffix="x" * 300)) == 1, "planning ends even where no name can fit"
 
 
 def test_results_inside_a_tree_that_is_also_read_never_take_a_photos_name():

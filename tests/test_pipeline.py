@@ -351,7 +351,7 @@ class TestSharpFaces:
         from gpen_cli.detect import make_detector
 
         detector = make_detector(FaceOptions(), r50_weights=None, device="cpu", threads=1)
-        net = StandInNet(lambda crop: cv2.GaussianBlur(crop, (0, 0), 2), crop_size=64)
+        net = StandInNet(lambda crop: cv2.GaussianBlur(crop, (0, 0), 2), crop_size=128)
         options = Options(compose=ComposeOptions(upscale=1.0, sharp_faces=sharp_faces))
         with Restorer(options, engine=engine_of(net, detector=detector)) as restorer:
             return restorer.restore_with_faces(photo)

@@ -129,7 +129,12 @@ class TestOwnDetail:
         blurred = cv2.GaussianBlur(sharp, (0, 0), 6)
         rng = np.random.RandomState(1)
         noisy = np.clip(blurred + rng.normal(0, 15, blurred.shape), 0, 255).astype(np.uint8)
-        assert self.detail(noisy) < 0.5
+        assert self.detail(noisy) < 0.2
+
+    def test_a_sharp_face_with_noisy_skin_is_restored(self, sharp):
+        rng = np.random.RandomState(2)
+        noisy = np.clip(sharp + rng.normal(0, 60, sharp.shape), 0, 255).astype(np.uint8)
+        assert self.detail(noisy) < 0.5 * self.detail(sharp)
 
     def test_flat_and_small(self):
         assert self.detail(np.full((1024, 1024, 3), 128, np.uint8)) == 0.0

@@ -283,7 +283,7 @@ def test_the_parser_takes_crops_of_any_size_and_looks_at_512(parser_file, faces,
     crops[0, ..., 2] = crops[1, : side // 2, :, 1] = 200
     labels = parser.run(crops)
     assert seen[0].shape == (2, 3, 512, 512)
-    assert (seen[0].min(), round(float(seen[0].max()), 3)) == (-1, round(200 / 127.5 - 1, 3))
+    assert torch.isclose(seen[0][0, 2].median(), torch.tensor(200 / 127.5 - 1)), "pixels reach the parser as -1 to 1"
     assert (labels[0] == 2).all()
     assert (labels[1, :250] == 1).all()
 

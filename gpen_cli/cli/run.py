@@ -29,11 +29,13 @@ class Tally:
     statuses: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     last_code: int = 0
-    faces: int = 0
+    restored: int = 0
+    kept: int = 0
 
     def add(self, outcome: Outcome) -> None:
         self.statuses[outcome.status] += 1
-        self.faces += sum(report.decision == "restored" for report in outcome.faces)
+        self.restored += sum(report.decision == "restored" for report in outcome.faces)
+        self.kept += sum(report.decision == "kept" for report in outcome.faces)
         if outcome.status == "failed":
             self.last_code = outcome.error_code
             self.failures.append(outcome.error or "unknown")
@@ -124,8 +126,9 @@ def _summarise(tally: Tally, total: int, seconds: float) -> None:
     finished = sum(counts.values())
     pending = f", not begun or dropped {total - finished}" if finished < total else ""
     log.info(
-        "summary: done %d, no face %d, skipped %d, failed %d%s; %d faces restored; %.1f s",
-        counts["done"], counts["no_face"], counts["skipped"], counts["failed"], pending, tally.faces, seconds,
+        "summary: done %d, no face %d, skipped %d, failed %d%s; %d faces restored, %d left as they were; %.1f s",
+        counts["done"], counts["no_face"], counts["skipped"], counts["failed"], pending, tally.restored,
+        tally.kept, seconds,
     )  # fmt: skip
     for sentence in tally.failures[:MOST_FAILURES_LISTED]:
         log.info("failed: %s", sentence)
