@@ -136,8 +136,8 @@ def _choices(model: str) -> list[NetChoice]:
         if model not in restorer_names():
             raise UsageError(f"--model {model!r} is not known; choose auto, {', '.join(restorer_names())}.")
         return [_choice(require_model(model))]
-    found = [find_model(MODELS[name]) for name in restorer_names()]
-    present = [item for item in found if item is not None and item.placed_by_user]
+    found = [find_model(MODELS[name], in_caches=False) for name in restorer_names()]
+    present = [item for item in found if item is not None]
     if not present:
         raise WeightsError(missing_sentence(MODELS["gpen-open-256"]))
     by_size: dict[int, NetChoice] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -47,6 +48,11 @@ def user_folders() -> list[Path]:
     return folders
 
 
+def all_folders() -> list[Path]:
+    """Every folder of gpen's own that is searched, in order: the user's, then the one downloads go to."""
+    return [*user_folders(), cache_dir() / "weights"]
+
+
 def modelscope_files(model: Model) -> list[Path]:
     """Where ModelScope's own cache would hold this net; the layout has changed between its versions."""
     if model.modelscope is None:
@@ -62,12 +68,11 @@ def find_model(model: Model, *, in_caches: bool = True) -> FoundWeights | None:
 
     Raises WeightsError for a file under a known name that is not the known file: a damaged copy must not go unnoticed.
     """
-    for folder in user_folders():
+    for folder in all_folders():  # what lies in our own cache was asked for, and its licence agreed to
         for file in model.files:
             if _is_file(folder / file):
                 return FoundWeights(check_known(folder / file, model), model)
-    caches = [cache_dir() / "weights" / file for file in model.files] + modelscope_files(model)
-    for path in caches if in_caches else ():
+    for path in modelscope_files(model) if in_caches else ():
         if _is_file(path):
             return FoundWeights(check_known(path, model), model, placed_by_user=False)
     return None
@@ -143,6 +148,12 @@ def check_known(path: Path, model: Model) -> Path:
     except OSError as error:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}; check its permissions.") from error
     return path
+
+
+def forget_hashes() -> None:
+    """Every known file is read anew the next time it is checked."""
+    with contextlib.suppress(OSError):
+        (cache_dir() / "verified.json").unlink(missing_ok=True)
 
 
 def file_sha256(path: Path) -> str:
