@@ -107,11 +107,11 @@ def main(arguments: Sequence[str]) -> int:
             options = build_options(flags_of(given), channel_order="bgr" if given.channel == "bgr" else "rgb")
             jobs = plan(given)
             from gpen_cli.cli.files import make_folders
-            from gpen_cli.cli.run import run_jobs
+            from gpen_cli.cli.run import RunFlags, run_jobs
 
             make_folders(jobs)
             several = len(jobs) > 1
-            return run_jobs(jobs, options, report=None, detail=True, progress=several, summary=several)
+            return run_jobs(jobs, options, RunFlags(progress=several, summary=several))
     except typer.Exit as exit_:
         return exit_.exit_code
     return 0

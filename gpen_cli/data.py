@@ -139,5 +139,8 @@ class Outcome:
     error: str | None = None
     error_code: int = 0
     warnings: tuple[str, ...] = ()
+    source_stamp: tuple[int, int] | None = None
+    """The source file's size and mtime in ns, as they were before it was read."""
+    output_sha256: str | None = None
     payload: bytes | None = None
     """The encoded picture when the job has no target (stdout)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpen_cli.errors import DeviceError, UsageError
@@ -37,8 +37,19 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
-def resolve_setup(options: NetOptions) -> Setup:
-    """Settles device, precision, micro-batch and threads. Raises UsageError or DeviceError."""
+def resolve_setup(options: NetOptions, earlier: Setup | None = None) -> Setup:
+    """Settles device, precision, micro-batch and threads. Raises UsageError or DeviceError.
+
+    earlier: a setup to take up again (``--resume``) wherever the options leave the choice to gpen.
+    """
+    if earlier is not None:
+        options = replace(
+            options,
+            device=earlier.device if options.device == "auto" else options.device,
+            precision=earlier.precision if options.precision == "auto" else options.precision,
+            threads=options.threads or earlier.threads,
+            batch_size=earlier.micro_batch,
+        )
     device = _resolve_device(options.device)
     precision, reason = _resolve_precision(options.precision, device)
     on_cpu = device == "cpu"

@@ -15,7 +15,15 @@ from gpen_cli.geometry import crop_from_photo, scale_of
 from gpen_cli.options import Options
 from gpen_cli.runtime import make_net
 from gpen_cli.runtime.protocol import CropNet
-from gpen_cli.weights.find import FoundWeights, find_model, from_path, missing_sentence, require_model, restorer_names
+from gpen_cli.weights.find import (
+    FoundWeights,
+    file_sha256,
+    find_model,
+    from_path,
+    missing_sentence,
+    require_model,
+    restorer_names,
+)
 from gpen_cli.weights.table import MODELS
 
 PARSER = "parsenet"
@@ -94,12 +102,13 @@ def crop_side(face: Face, template: str) -> float:
     return unit / scale_of(crop_from_photo(face.landmarks, template, unit))
 
 
-def build_engine(options: Options) -> Engine:
+def build_engine(options: Options, *, earlier: Setup | None = None) -> Engine:
     """Everything a run needs, found and settled; what is missing is said here, before any photo is read.
 
+    earlier: the setup of the run that is resumed; it holds wherever the options leave the choice to gpen.
     Raises UsageError, WeightsError, DeviceError.
     """
-    setup = resolve_setup(options.net)
+    setup = resolve_setup(options.net, earlier)
     parser = None if options.run.aligned and options.compose.mask == "auto" else _find_parser(options.compose.mask)
     detector = None if options.run.aligned else _build_detector(options, setup)
     engine = Engine(detector=detector, choices=[], parser=parser, setup=setup)
@@ -109,6 +118,13 @@ def build_engine(options: Options) -> Engine:
     else:
         engine.choices = sorted(_choices(options.net.model), key=lambda choice: choice.crop_size)
     return engine
+
+
+def engine_mark(engine: Engine) -> str:
+    """Names the detector, the nets and the parser by content: part of what decides a result's bytes."""
+    found = [choice.weights for choice in engine.choices] + ([engine.parser] if engine.parser else [])
+    nets = [f"{item.name}:{(item.model and item.model.sha256) or file_sha256(item.path)}" for item in found]
+    return "+".join([engine.detector_name or "aligned", *nets])
 
 
 def _build_detector(options: Options, setup: Setup) -> Detector:

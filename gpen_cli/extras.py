@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from gpen_cli.data import Photo, UInt8Image
-from gpen_cli.errors import OutputError
+from gpen_cli.errors import OutputError, PhotoError
+from gpen_cli.photos.metadata import PROVENANCE, is_our_output
 from gpen_cli.photos.write import write_atomically
 from gpen_cli.restoration import Restoration
 from gpen_cli.upscale import enlarge
@@ -18,6 +20,23 @@ from gpen_cli.upscale import enlarge
 COMPARE_SUFFIX = "_compare"
 _GAP = 8
 _CAPTION_SHARE = 1 / 24
+
+
+def compare_path(target: Path) -> Path:
+    """Where the comparison of the result ``target`` goes."""
+    return target.with_name(f"{target.stem}{COMPARE_SUFFIX}.png")
+
+
+def require_replaceable(path: Path) -> None:
+    """Raises PhotoError when ``path`` exists and gpen did not make it."""
+    if not path.exists():
+        return
+    try:
+        ours = is_our_output(path.read_bytes())
+    except OSError:
+        ours = False
+    if not ours:
+        raise PhotoError(f"{path} exists and was not made by gpen, so it stays; give --overwrite or another name.")
 
 
 def save_compare(target: Path, photo: Photo, done: Restoration) -> None:
@@ -32,16 +51,21 @@ def save_compare(target: Path, photo: Photo, done: Restoration) -> None:
         left = column * (width + _GAP)
         draw.text((left + width / 2, caption), text, fill="black", font=font, anchor="mm")
         sheet.paste(Image.fromarray(_eight_bit(pixels)), (left, 2 * caption))
-    write_atomically(target.with_name(f"{target.stem}{COMPARE_SUFFIX}.png"), _png(sheet, photo.metadata.icc))
+    write_atomically(compare_path(target), _png(sheet, photo.metadata.icc))
 
 
-def save_face_pictures(folder: Path, label: str, pairs: Sequence[tuple[UInt8Image, UInt8Image]]) -> None:
+def save_face_pictures(
+    folder: Path, label: str, pairs: Sequence[tuple[UInt8Image, UInt8Image]], *, overwrite: bool
+) -> None:
     """``<label>_face01_crop.png`` and ``_face01_restored.png`` … in ``folder``: what the net saw and what it answered."""
     for number, (crop, restored) in enumerate(pairs, start=1):
         stem = folder / f"{label}_face{number:02d}"
         _make_folder(stem.parent)
         for kind, pixels in (("crop", crop), ("restored", restored)):
-            write_atomically(stem.with_name(f"{stem.name}_{kind}.png"), _png(Image.fromarray(pixels)))
+            path = stem.with_name(f"{stem.name}_{kind}.png")
+            if not overwrite:
+                require_replaceable(path)
+            write_atomically(path, _png(Image.fromarray(pixels)))
 
 
 def save_mask(file: Path, mask: UInt8Image) -> None:
@@ -63,5 +87,7 @@ def _eight_bit(pixels: np.ndarray) -> UInt8Image:
 
 def _png(picture: Image.Image, icc: bytes | None = None) -> bytes:
     stream = io.BytesIO()
-    picture.save(stream, "PNG", compress_level=3, icc_profile=icc)
+    provenance = PngInfo()
+    provenance.add_text("Software", PROVENANCE)
+    picture.save(stream, "PNG", compress_level=3, icc_profile=icc, pnginfo=provenance)
     return stream.getvalue()

@@ -149,9 +149,7 @@ def warp_crop(photo: UInt8Image, crop_from_photo: Float64Array, size: int) -> UI
         sigma = 0.5 * math.sqrt(left * left - 1.0)
         region = cv2.GaussianBlur(region, (0, 0), sigma, borderType=BORDER)
     crop_from_region = compose(crop_from_photo, invert(region_from_photo))
-    warped = cv2.warpAffine(
-        region, crop_from_region, (size, size), flags=cv2.INTER_CUBIC, borderMode=BORDER
-    )
+    warped = cv2.warpAffine(region, crop_from_region, (size, size), flags=cv2.INTER_CUBIC, borderMode=BORDER)
     return np.asarray(warped, np.uint8)
 
 

@@ -140,7 +140,7 @@ class RunSummary:
             self._samples.setdefault(name, []).append(value)
 
     def table(self) -> list[str]:
-        """Lines: stage, total, mean, 95th percentile, share of the work; waits below, the largest named as the bottleneck."""
+        """Lines: stage, total, mean, 95th percentile, share of the work; waits below."""
         work = sum(sum(values) for name, values in self._samples.items() if name not in WAITS)
         lines = [f"{'stage':<18}{'total s':>10}{'mean s':>10}{'p95 s':>10}{'share':>8}"]
         for name in (*STAGES, *WAITS):

@@ -125,6 +125,8 @@ class WriteOptions:
 
     format: str | None = None
     quality: int | None = None
+    strip_metadata: bool = False
+    keep_mtime: bool = False
 
     def __post_init__(self) -> None:
         if self.format is not None:

@@ -6,12 +6,13 @@ output folder) are raised. At most a fixed number of photos is alive, whatever t
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from gpen_cli import compose
 from gpen_cli.batcher import Batcher, CropResult
@@ -19,17 +20,16 @@ from gpen_cli.data import Job, Outcome, Photo, UInt8Image
 from gpen_cli.device import cpu_count
 from gpen_cli.engine import PARSER, Engine
 from gpen_cli.errors import GpenError, OutputError, PhotoError, UsageError, WeightsError
-from gpen_cli.extras import save_compare, save_face_pictures, save_mask
+from gpen_cli.extras import compare_path, require_replaceable, save_compare, save_face_pictures, save_mask
 from gpen_cli.log import StageClock
 from gpen_cli.naming import refuse_own_input
 from gpen_cli.options import Options
 from gpen_cli.photos.formats import resolve_format
-from gpen_cli.photos.metadata import is_our_output
 from gpen_cli.photos.read import read_photo
 from gpen_cli.photos.write import Encoded, encode_photo, write_atomically
 from gpen_cli.restoration import Crop, Plan, Restoration, no_face_sentence, plan_photo, put_back
 from gpen_cli.runtime.protocol import NonFiniteOutputError
-from gpen_cli.sources import read_source
+from gpen_cli.sources import read_source, stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class _Prepared:
     seconds: dict[str, float]
     plan: Plan | None = None
     results: tuple[Future[CropResult], ...] = ()
+    stamp: tuple[int, int] | None = None
     outcome: Outcome | None = None
 
 
@@ -117,11 +118,12 @@ class _Run:
             skipped = self._check_target(job)
             if skipped is not None:
                 return _Prepared(job, clock.seconds, outcome=skipped)
+            stamp = stamp_of(job.source)
             with clock.stage("decode"):
                 photo = read_photo(read_source(job.source, job.name), job.name, self._options.read)
             plan = plan_photo(photo, self._engine, self._options, clock)
             results = tuple(self._batcher.submit(face.pixels, face.net) for face in plan.faces)
-            return _Prepared(job, clock.seconds, plan=plan, results=results)
+            return _Prepared(job, clock.seconds, plan=plan, results=results, stamp=stamp)
         except _RUN_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001  one photo's fault, even a bug of ours, must not stop the others
@@ -131,21 +133,22 @@ class _Run:
         """Raises PhotoError where the result would destroy something; an outcome where there is nothing to do."""
         if job.refusal is not None:
             raise PhotoError(job.refusal)
-        target = job.target
+        target, run = job.target, self._options.run
+        if run.debug_mask is not None and not run.overwrite:
+            require_replaceable(run.debug_mask)
         if target is None:
             return None
         refuse_own_input(job)
+        if run.compare and not run.overwrite:
+            require_replaceable(compare_path(target))
         if target.is_dir():
             raise PhotoError(f"{job.name}: the result's name {target} is taken by a folder; give another -o.")
         if not target.exists():
             return None
-        if self._options.run.skip_existing:
+        if run.skip_existing:
             return Outcome(job, "skipped", warnings=(f"{target} exists",))
-        if not self._options.run.overwrite and not _made_by_us(target):
-            raise PhotoError(
-                f"{job.name}: {target} exists and was not made by gpen, so it stays; "
-                "give --overwrite to replace it, or another -o, --output-dir or --suffix."
-            )
+        if not run.overwrite:
+            require_replaceable(target)
         return None
 
     # -- one photo, second half: on a writer thread --------------------------------------------------------------------
@@ -158,13 +161,16 @@ class _Run:
         clock = StageClock(prepared.seconds)
         try:
             crops = collect_crops(plan, prepared.results, self._batcher, self._engine, clock)
-            return self._compose_and_write(job, plan, crops, clock)
+            outcome = self._compose_and_write(job, plan, crops, clock, prepared.stamp)
+            return replace(outcome, source_stamp=prepared.stamp)
         except _RUN_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001  as in _prepare
             return replace(failed(job, error, clock.seconds), size=plan.photo.size)
 
-    def _compose_and_write(self, job: Job, plan: Plan, crops: list[Crop], clock: StageClock) -> Outcome:
+    def _compose_and_write(
+        self, job: Job, plan: Plan, crops: list[Crop], clock: StageClock, stamp: tuple[int, int] | None
+    ) -> Outcome:
         with clock.stage("compose"):
             done = put_back(plan, crops, self._options)
         photo = plan.photo
@@ -195,11 +201,14 @@ class _Run:
             encoded = self._encode(job, photo, done)
             if job.target is not None:
                 write_atomically(job.target, encoded.data)
+                if self._options.write.keep_mtime and stamp is not None:
+                    os.utime(job.target, ns=(stamp[1], stamp[1]))
             self._write_extras(job, photo, crops, done)
         return replace(
             outcome,
             seconds=clock.seconds,
             output_bytes=len(encoded.data),
+            output_sha256=hashlib.sha256(encoded.data).hexdigest(),
             warnings=(*outcome.warnings, *(f"{job.name}: {text}" for text in encoded.warnings)),
             payload=encoded.data if job.target is None else None,
         )
@@ -212,7 +221,14 @@ class _Run:
             # "same" also keeps a JPEG's own quantisation; a name that lies about its content is not carried on.
             if job.target is None or resolve_format(wanted, None) == same:
                 wanted = "same"
-        return encode_photo(photo, done.pixels, done.alpha, format_name=wanted, quality=write.quality)
+        return encode_photo(
+            photo,
+            done.pixels,
+            done.alpha,
+            format_name=wanted,
+            quality=write.quality,
+            strip_metadata=write.strip_metadata,
+        )
 
     def _write_extras(self, job: Job, photo: Photo, crops: list[Crop], done: Restoration) -> None:
         run = self._options.run
@@ -222,7 +238,7 @@ class _Run:
             pairs: list[tuple[UInt8Image, UInt8Image]] = [
                 (crop.face.pixels, crop.restored) for crop in crops if crop.restored is not None
             ]
-            save_face_pictures(run.save_faces, job.label, pairs)
+            save_face_pictures(run.save_faces, job.label, pairs, overwrite=run.overwrite)
         if run.debug_mask is not None:
             size = (done.pixels.shape[1], done.pixels.shape[0])
             save_mask(run.debug_mask, compose.mask_picture(photo, done.patches, size))
@@ -253,13 +269,6 @@ def _parse(crop: Crop, batcher: Batcher, clock: StageClock) -> Crop:
     answer = batcher.submit(crop.restored, PARSER).result()
     clock.add("restore", answer.seconds)
     return replace(crop, labels=answer.pixels)
-
-
-def _made_by_us(target: Path) -> bool:
-    try:
-        return is_our_output(target.read_bytes())
-    except OSError:
-        return False
 
 
 def failed(job: Job, error: BaseException, seconds: dict[str, float]) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpen_cli.data import FaceReport, Outcome
 from gpen_cli.device import Setup
-from gpen_cli.errors import OutputError
+from gpen_cli.errors import OutputError, UsageError
 
 REPORT_VERSION = 1
 _COORDINATE_DIGITS = 2
@@ -54,11 +54,23 @@ def _face(report: FaceReport) -> dict[str, Any]:
     }
 
 
+def _refuse_foreign(path: Path) -> None:
+    """Raises UsageError for an existing file that is no report: a slip of the pen must not cost a photo."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(1)
+    except OSError:
+        return  # not there, or not readable: writing it will say what is wrong
+    if first not in (b"", b"{"):
+        raise UsageError(f"--report {path} exists and is no report of gpen; name another file.")
+
+
 class ReportWriter:
     """Writes lines to ``path``, each flushed. A context manager. Raises OutputError when it cannot be written."""
 
     def __init__(self, path: Path, setup: Setup, model: str) -> None:
         self._path = path
+        _refuse_foreign(path)
         self._setup = setup
         self._model = model
         try:

@@ -117,10 +117,14 @@ def _is_regular(path: Path) -> bool:
 
 
 def _excluded(relative: Path, patterns: Sequence[str]) -> bool:
-    text = relative.as_posix()
+    """Whether a pattern means the file, or a folder it lies in."""
+    paths = [relative, *relative.parents[:-1]]
     return any(
-        pattern in (text, relative.name) or fnmatch.fnmatch(text, pattern) or fnmatch.fnmatch(relative.name, pattern)
-        for pattern in patterns  # "pattern in": a real name like "a [1].jpg" means itself before it is a pattern
+        pattern.rstrip("/") in (path.as_posix(), path.name)  # a real name like "a [1].jpg" means itself first
+        or fnmatch.fnmatch(path.as_posix(), pattern.rstrip("/"))
+        or fnmatch.fnmatch(path.name, pattern.rstrip("/"))
+        for pattern in patterns
+        for path in paths
     )
 
 
@@ -157,6 +161,17 @@ def read_source(source: str, name: str) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise PhotoError(f"{name} cannot be read: {reason}; check the file and its permissions.") from error
+
+
+def stamp_of(source: str) -> tuple[int, int] | None:
+    """(size, mtime in ns) of a source that is a file, else None."""
+    if source == STDIN or is_url(source):
+        return None
+    try:
+        info = Path(source).stat()
+    except (OSError, ValueError):
+        return None  # reading it will say what is wrong
+    return info.st_size, info.st_mtime_ns
 
 
 class _WebRedirects(urllib.request.HTTPRedirectHandler):

@@ -19,7 +19,9 @@ CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1, precision_
 class StandInNet:
     """A ``CropNet`` that answers ``change(crop)`` for each crop, and counts its passes."""
 
-    def __init__(self, change: Callable[[np.ndarray], np.ndarray], *, crop_size: int = 256, micro_batch: int = 1) -> None:
+    def __init__(
+        self, change: Callable[[np.ndarray], np.ndarray], *, crop_size: int = 256, micro_batch: int = 1
+    ) -> None:
         self.name = f"stand-in-{crop_size}"
         self.crop_size = crop_size
         self.micro_batch = micro_batch

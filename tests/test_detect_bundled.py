@@ -113,7 +113,9 @@ def test_one_pixel_more_finds_the_same_faces(width: int, detector: BundledDetect
     assert [len(faces) for faces in found] == [30, 30, 30]
     for faces in found[1:]:
         for one in found[0]:
-            assert min(_offset(one.landmarks, other.landmarks, one.side) for other in faces) < 0.06
+            assert (
+                min(_offset(one.landmarks, other.landmarks, one.side) for other in faces) < 0.08
+            )  # the smallest are 30 px
 
 
 @pytest.mark.parametrize("quarters", [1, 2, 3])

@@ -22,6 +22,16 @@ def batch(
         list[str] | None,
         typer.Option("--exclude", metavar="GLOB", help="Leave out what matches, e.g. 'thumbs/*'; may be repeated."),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Leave out what an earlier run into OUTPUT finished; do again what changed or broke."
+        ),
+    ] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first photo that fails.")] = False,
+    max_failures: Annotated[
+        int | None, typer.Option("--max-failures", metavar="N", min=1, help="Stop after N photos that failed.")
+    ] = None,
     *,
     shared: SharedFlags,
 ) -> None:
@@ -30,12 +40,14 @@ def batch(
     Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
     """
     from gpen_cli import log
-    from gpen_cli.cli.files import make_folder, make_folders, require_suffix
-    from gpen_cli.cli.run import run_jobs
+    from gpen_cli.cli.files import make_folder, make_folders, require_log_file, require_suffix
+    from gpen_cli.cli.run import RunFlags, run_jobs
     from gpen_cli.naming import plan_batch
+    from gpen_cli.photos.temporary import remove_leftovers
     from gpen_cli.sources import find_photos, require_photo_folder
 
     with exit_codes():
+        require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
         options = build_options(shared)
         require_suffix(shared.suffix)
@@ -52,12 +64,16 @@ def batch(
         jobs = plan_batch(found.photos, input, output, suffix=shared.suffix, format_name=options.write.format)
         make_folder(output)
         make_folders(jobs)
-        code = run_jobs(
-            jobs,
-            options,
+        left = remove_leftovers({output, *(job.target.parent for job in jobs if job.target is not None)})
+        if left:
+            logging.getLogger(__name__).info("removed %d half-written file(s) of a run that was killed", left)
+        flags = RunFlags(
             report=shared.report,
             detail=shared.log_level == "info",
             progress=not shared.quiet,
             summary=True,
+            manifest=output,
+            resume=resume,
+            most_failures=1 if fail_fast else max_failures,
         )
-        raise typer.Exit(code)
+        raise typer.Exit(run_jobs(jobs, options, flags))

@@ -46,12 +46,13 @@ def enhance(
     The result is <photo>_enhanced.png beside the photo unless -o says otherwise; the photo itself is never changed.
     """
     from gpen_cli import log
-    from gpen_cli.cli.files import make_folders, require_format, require_suffix
-    from gpen_cli.cli.run import refuse_binary_on_terminal, run_jobs
+    from gpen_cli.cli.files import make_folders, require_format, require_log_file, require_suffix
+    from gpen_cli.cli.run import RunFlags, refuse_binary_on_terminal, run_jobs
     from gpen_cli.naming import plan_enhance
     from gpen_cli.sources import STDIN
 
     with exit_codes():
+        require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
         sources = [*(photos or []), *(input or [])]
         options = build_options(shared, debug_mask=debug_mask)
@@ -68,10 +69,8 @@ def enhance(
         refuse_binary_on_terminal(jobs)
         make_folders(jobs)
         several = len(jobs) > 1
-        code = run_jobs(
-            jobs, options, report=shared.report, detail=True, progress=several and not shared.quiet, summary=several
-        )
-        raise typer.Exit(code)
+        flags = RunFlags(report=shared.report, progress=several and not shared.quiet, summary=several)
+        raise typer.Exit(run_jobs(jobs, options, flags))
 
 
 def log_level(shared: SharedFlags, auto: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpen_cli.data import Job
 from gpen_cli.errors import OutputError, UsageError
 from gpen_cli.naming import check_suffix
-from gpen_cli.photos.formats import resolve_format
+from gpen_cli.photos.formats import HEAD_BYTES, looks_like_image, resolve_format
 
 
 def make_folder(folder: Path) -> None:
@@ -25,6 +26,15 @@ def make_folders(jobs: Sequence[Job]) -> None:
     """Makes every folder that results will lie in. Raises OutputError."""
     for folder in sorted({job.target.parent for job in jobs if job.target is not None}):
         make_folder(folder)
+
+
+def require_log_file(file: Path | None) -> None:
+    """Raises UsageError for a --log-file that is a picture: the log would be appended to it."""
+    if file is None or not file.is_file():
+        return
+    with contextlib.suppress(OSError), file.open("rb") as stream:
+        if looks_like_image(stream.read(HEAD_BYTES)):
+            raise UsageError(f"--log-file {file} is a picture; name another file.")
 
 
 def require_suffix(suffix: str) -> None:

@@ -72,6 +72,16 @@ class SharedFlags:
         int | None,
         typer.Option("--quality", metavar="1..100", rich_help_panel=_RESULT, help="Quality of JPEG and WebP (95)."),
     ] = None
+    strip_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--strip-metadata", rich_help_panel=_RESULT,
+            help="Leave out date, camera, place, everything but the colour profile (gpen then cannot know its own results).",
+        ),
+    ] = False  # fmt: skip
+    keep_mtime: Annotated[
+        bool, typer.Option("--keep-mtime", rich_help_panel=_RESULT, help="Give results their photos' file times.")
+    ] = False
     suffix: Annotated[
         str, typer.Option("--suffix", rich_help_panel=_RESULT, help="What auto-naming adds to the photo's name.")
     ] = "_enhanced"
@@ -317,7 +327,12 @@ def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel
             upscale=parse_upscale(flags.upscale),
         ),
         read=ReadOptions(max_pixels=flags.max_pixels, channel_order=channel_order),
-        write=WriteOptions(format=flags.format, quality=flags.quality),
+        write=WriteOptions(
+            format=flags.format,
+            quality=flags.quality,
+            strip_metadata=flags.strip_metadata,
+            keep_mtime=flags.keep_mtime,
+        ),
         run=RunOptions(
             aligned=flags.aligned,
             no_face=flags.no_face,

@@ -41,41 +41,66 @@ class Tally:
             self.failures.append(outcome.error or "unknown")
 
 
-def run_jobs(
-    jobs: Sequence[Job], options: Options, *, report: Path | None, detail: bool, progress: bool, summary: bool
-) -> int:
-    """Does every job and returns the exit code. detail: each photo's lines at info, else at debug.
+@dataclass(frozen=True)
+class RunFlags:
+    """What only says how the run goes. detail: each photo's lines at info, else at debug; manifest: the output folder whose
+    manifest is kept; resume: leave out what it says is done; most_failures: stop after so many failed photos."""
+
+    report: Path | None = None
+    detail: bool = True
+    progress: bool = False
+    summary: bool = False
+    manifest: Path | None = None
+    resume: bool = False
+    most_failures: int | None = None
+
+
+def run_jobs(jobs: Sequence[Job], options: Options, flags: RunFlags) -> int:
+    """Does every job and returns the exit code.
 
     Result paths, one a line, go to stdout as they are finished; a job without a target puts its picture there instead.
     """
-    from gpen_cli.engine import build_engine, describe_choice  # cv2, onnxruntime: not before there is work
+    from gpen_cli.engine import build_engine, describe_choice, engine_mark  # cv2, onnxruntime: not before there is work
+    from gpen_cli.ledger import Ledger, fingerprint
     from gpen_cli.pipeline import restore_photos
     from gpen_cli.report import ReportWriter
 
     begin = time.monotonic()
-    engine = build_engine(options)
-    for choice in engine.choices:
-        log.info("%s", describe_choice(choice, engine))
-    log.info("detector: %s", engine.detector_name or "none, the inputs are aligned crops")
-    tally, stages = Tally(), RunSummary()
     with ExitStack() as stack:
+        ledger = stack.enter_context(Ledger(flags.manifest)) if flags.manifest else None
+        engine = build_engine(options, earlier=ledger.setup if ledger and flags.resume else None)
+        for choice in engine.choices:
+            log.info("%s", describe_choice(choice, engine))
+        log.info("detector: %s", engine.detector_name or "none, the inputs are aligned crops")
+        mark = fingerprint(options, engine.setup, engine_mark(engine))
+        todo = list(jobs)
+        if ledger and flags.resume:
+            todo = [job for job in jobs if not ledger.is_done(job, mark)]
+            log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
+        if ledger:
+            ledger.begin(engine.setup)
         names = "+".join(choice.name for choice in engine.choices)
-        writer = stack.enter_context(ReportWriter(report, engine.setup, names)) if report else None
-        bar = stack.enter_context(Progress(len(jobs), shown=progress))
-        outcomes = restore_photos(jobs, engine, options)
-        stack.callback(outcomes.close)  # type: ignore[attr-defined]
+        report = stack.enter_context(ReportWriter(flags.report, engine.setup, names)) if flags.report else None
+        bar = stack.enter_context(Progress(len(todo), shown=flags.progress))
+        tally, stages = Tally(), RunSummary()
+        outcomes = restore_photos(todo, engine, options)
         try:
             for outcome in outcomes:
                 tally.add(outcome)
                 stages.add(outcome.seconds)
-                if writer:
-                    writer.write(outcome)
-                _tell(outcome, options.compose, detail=detail)
+                if report:
+                    report.write(outcome)
+                if ledger:
+                    ledger.add(outcome, mark)
+                _tell(outcome, options.compose, detail=flags.detail)
                 bar.step(len(tally.failures))
+                if flags.most_failures is not None and len(tally.failures) >= flags.most_failures:
+                    log.error("stopped after %d failed photo(s), as asked", len(tally.failures))
+                    break
         finally:
-            outcomes.close()  # type: ignore[attr-defined]
-            if summary:
-                _summarise(tally, len(jobs), time.monotonic() - begin)
+            outcomes.close()  # type: ignore[attr-defined]  # also on Ctrl-C: what is being written is finished
+            if flags.summary:
+                _summarise(tally, len(todo), time.monotonic() - begin)
     for line in stages.table():
         log.debug("%s", line)
     if not tally.failures:

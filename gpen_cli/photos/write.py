@@ -6,7 +6,6 @@ import contextlib
 import errno
 import io
 import os
-import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gpen_cli.errors import OutputError, PhotoError
 from gpen_cli.photos import lossless
 from gpen_cli.photos.formats import FORMATS, Format, resolve_format
 from gpen_cli.photos.metadata import EXIF_PREFIX, exif_for_output, xmp_for_output
+from gpen_cli.photos.temporary import temporary_beside
 
 _JPEG_SEGMENT_BYTES = 65533  # what an application segment can hold (a 16-bit length that counts itself)
 _JPEG_XMP_BYTES = _JPEG_SEGMENT_BYTES - len(b"http://ns.adobe.com/xap/1.0/\0")
@@ -36,19 +36,28 @@ class Encoded:
 
 
 def encode_photo(
-    photo: Photo, pixels: PhotoPixels, alpha: PhotoPixels | None, *, format_name: str, quality: int | None
+    photo: Photo,
+    pixels: PhotoPixels,
+    alpha: PhotoPixels | None,
+    *,
+    format_name: str,
+    quality: int | None,
+    strip_metadata: bool = False,
 ) -> Encoded:
     """Encodes a finished canvas with what belongs to its source photo.
 
     photo: the source, for metadata, gray and format. pixels: (uH, uW, 3) uint8 or uint16 in the photo's own space;
     alpha: (uH, uW) of the same type, or None. format_name: a key of ``FORMATS`` or ``same`` (a JPEG source keeps its
     quantisation tables unless a quality is given). quality: 1 to 100, or None for the format's default.
+    strip_metadata: nothing goes along but the colour profile, without which the colours would be others.
     Raises ``PhotoError`` when the format cannot hold a picture of this size.
     """
     row = FORMATS[resolve_format(format_name, photo.source_format)]
     height, width = pixels.shape[:2]
     _check_sides(row, width, height)
     metadata, warnings = _metadata_for(row, photo, (width, height))
+    if strip_metadata:
+        metadata, warnings = Metadata(icc=metadata.icc), ()
     samples, more = _samples_for(row, pixels, alpha, gray=photo.gray)
     warnings += more
     if photo.gray and not row.gray:  # WebP: colour channels, to which a gray profile would not apply
@@ -149,7 +158,6 @@ def _with_pillow(
     return target.getvalue()
 
 
-TEMPORARY_PREFIX, TEMPORARY_SUFFIX = ".gpen-", ".tmp"
 """Names of files being written (eight hex digits between); one found later is a killed run's leftover."""
 
 _BAD_NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
@@ -173,7 +181,7 @@ def write_atomically(target: Path, data: bytes) -> None:
     renamed. Raises ``OutputError`` when the folder cannot be written, ``PhotoError`` when only this name cannot; the
     temporary file is then gone.
     """
-    temporary = target.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+    temporary = temporary_beside(target)
     renamed = False
     try:
         if target.is_dir():

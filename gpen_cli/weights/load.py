@@ -161,8 +161,18 @@ def load_gpen(path: Path) -> Gpen:
     config = infer_config(state, path)
     net = Gpen(config)
     _check_names(state, net.state_dict(), config, path)
+    _check_filters(state, net.state_dict(), path)
     net.load_state_dict(state, strict=True, assign=True)
     return net.eval().requires_grad_(False)
+
+
+def _check_filters(state: State, expected: State, path: Path) -> None:
+    """The FIR filters are part of the code; a file trained with others would run, and give another picture."""
+    for name, own in expected.items():
+        if name.endswith(".kernel") and not torch.allclose(state[name], own, atol=1e-3):
+            raise WeightsError(
+                f"{path} was trained with another low-pass filter ({name}) than GPEN's; gpen cannot run it."
+            )
 
 
 def _check_names(state: State, expected: State, config: GpenConfig, path: Path) -> None:

@@ -1,0 +1,165 @@
+"""The manifest of an output folder: what was made from what, how; and what a resumed run need not do again.
+
+``.gpen-manifest.jsonl`` in the output folder, one JSON object a line, appended and flushed as photos are finished; a line torn by
+a killed run is passed over. ``--resume`` leaves out a photo when its file, the options and the setup are those of its line,
+and its result is whole to the byte; everything else is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gpen_cli import __version__
+from gpen_cli.data import Job, Outcome
+from gpen_cli.device import Setup
+from gpen_cli.errors import OutputError
+from gpen_cli.options import Options, ReadOptions, RunOptions
+
+MANIFEST = ".gpen-manifest.jsonl"
+MANIFEST_VERSION = 1
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished photo. source and target: paths relative to the input and output folder, as JSON can hold them."""
+
+    source: str
+    source_size: int
+    source_mtime_ns: int
+    fingerprint: str
+    target: str | None
+    target_size: int | None
+    sha256: str | None
+    status: str
+
+
+def fingerprint(options: Options, setup: Setup, nets: str) -> str:
+    """Equal for runs that make the same bytes from the same photo: hex digits.
+
+    What only says how the run goes (workers, limits, reports, which existing files may be replaced) has no part in it.
+    """
+    bytes_of_a_photo = replace(
+        options,
+        read=replace(ReadOptions(), channel_order=options.read.channel_order),
+        run=replace(RunOptions(), aligned=options.run.aligned, no_face=options.run.no_face),
+        net=replace(options.net, batch_size=1, threads=None, weights=None),
+    )
+    content = json.dumps(
+        [__version__, asdict(bytes_of_a_photo), asdict(replace(setup, precision_reason="")), nets],
+        sort_keys=True,
+        default=str,
+    )
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class Ledger:
+    """The manifest, read once and appended to. A context manager. Raises OutputError when it cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / MANIFEST
+        self._entries: dict[str, Entry] = {}
+        self.setup: Setup | None = None
+        """How the last run was set up, or None for a new folder."""
+        self._read()
+        try:
+            self._file = self._path.open("a", encoding="ascii")
+            if self._file.tell() and not self._ends_with_newline():
+                self._file.write("\n")  # a torn last line must not swallow the next
+        except OSError as error:
+            raise OutputError(f"{self._path} cannot be written: {error.strerror or error}.") from error
+
+    def _ends_with_newline(self) -> bool:
+        with self._path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    def _read(self) -> None:
+        try:
+            lines = self._path.read_text(encoding="ascii", errors="replace").splitlines()
+        except OSError:
+            return
+        for line in lines:
+            try:
+                content = json.loads(line)
+                if content.pop("version") != MANIFEST_VERSION:
+                    continue
+                if "setup" in content:
+                    self.setup = Setup(**content["setup"])
+                else:
+                    entry = Entry(**content)
+                    self._entries[entry.source] = entry
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue  # torn, or of another version: that photo is done again
+
+    def begin(self, setup: Setup) -> None:
+        """Writes down the setup of this run."""
+        self.setup = setup
+        self._append({"setup": asdict(setup)})
+
+    def is_done(self, job: Job, mark: str) -> bool:
+        """Whether the job's result is there, whole, and made from this file by a run with this fingerprint."""
+        entry = self._entries.get(job.name)
+        if entry is None or entry.fingerprint != mark or entry.target != self._relative(job):
+            return False
+        try:
+            info = Path(job.source).stat()
+            if (info.st_size, info.st_mtime_ns) != (entry.source_size, entry.source_mtime_ns):
+                return False
+            if job.target is None:
+                return False
+            if entry.target_size is None:  # left out by --no-face skip
+                return not job.target.exists()
+            return job.target.stat().st_size == entry.target_size and _sha256(job.target) == entry.sha256
+        except OSError:
+            return False
+
+    def add(self, outcome: Outcome, mark: str) -> None:
+        """Writes down a finished photo. Failed and skipped ones are not: they are done again."""
+        if outcome.status not in ("done", "no_face") or outcome.source_stamp is None:
+            return
+        written = outcome.output_bytes is not None
+        entry = Entry(
+            source=outcome.job.name,
+            source_size=outcome.source_stamp[0],
+            source_mtime_ns=outcome.source_stamp[1],
+            fingerprint=mark,
+            target=self._relative(outcome.job),
+            target_size=outcome.output_bytes,
+            sha256=outcome.output_sha256 if written else None,
+            status=outcome.status,
+        )
+        self._append(asdict(entry))
+
+    def _relative(self, job: Job) -> str | None:
+        return None if job.target is None else os.path.relpath(job.target, self._folder)
+
+    def _append(self, content: dict[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps({"version": MANIFEST_VERSION, **content}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"{self._path} cannot be written: {error.strerror or error}; free some space.") from error
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
