@@ -114,7 +114,10 @@ class AlignedFace:
 
 @dataclass(frozen=True)
 class FaceReport:
-    """What was decided about one face. decision: ``restored`` | ``skipped`` (not tried) | ``kept`` (tried, not used)."""
+    """What was decided about one face.
+
+    decision: ``restored`` | ``skipped`` (not wanted) | ``kept`` (the photo's own is better) | ``planned`` (--dry-run).
+    """
 
     face: Face
     decision: str

@@ -113,6 +113,7 @@ class ReadOptions:
 
     max_pixels: int = 300_000_000
     channel_order: str = "rgb"
+    allow_private_urls: bool = False
 
     def __post_init__(self) -> None:
         _within("--max-pixels", self.max_pixels, 1, 10**11)
@@ -147,6 +148,7 @@ class RunOptions:
     compare: bool = False
     save_faces: Path | None = None
     debug_mask: Path | None = None
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         _one_of("--no-face", self.no_face, NO_FACE)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gpen_cli import compose
 from gpen_cli.batcher import Batcher, CropResult
-from gpen_cli.data import Job, Outcome, Photo, UInt8Image
+from gpen_cli.data import FaceReport, Job, Outcome, Photo, UInt8Image
 from gpen_cli.device import cpu_count
 from gpen_cli.engine import PARSER, Engine
 from gpen_cli.errors import GpenError, OutputError, PhotoError, UsageError, WeightsError
@@ -71,7 +71,7 @@ class _Run:
         self._options = options
         workers = options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())
         self._alive = ALIVE_PER_WORKER * workers
-        self._batcher = Batcher(engine.net, preload=engine.preload)
+        self._batcher = Batcher(engine.net, preload=None if options.run.dry_run else engine.preload)
         self._readers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-read")
         self._writers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-write")
 
@@ -120,8 +120,12 @@ class _Run:
                 return _Prepared(job, clock.seconds, outcome=skipped)
             stamp = stamp_of(job.source)
             with clock.stage("decode"):
-                photo = read_photo(read_source(job.source, job.name), job.name, self._options.read)
+                read = self._options.read
+                data = read_source(job.source, job.name, allow_private_urls=read.allow_private_urls)
+                photo = read_photo(data, job.name, read)
             plan = plan_photo(photo, self._engine, self._options, clock)
+            if self._options.run.dry_run:
+                return _Prepared(job, clock.seconds, outcome=_planned(job, plan, clock))
             results = tuple(self._batcher.submit(face.pixels, face.net) for face in plan.faces)
             return _Prepared(job, clock.seconds, plan=plan, results=results, stamp=stamp)
         except _RUN_ERRORS:
@@ -269,6 +273,20 @@ def _parse(crop: Crop, batcher: Batcher, clock: StageClock) -> Crop:
     answer = batcher.submit(crop.restored, PARSER).result()
     clock.add("restore", answer.seconds)
     return replace(crop, labels=answer.pixels)
+
+
+def _planned(job: Job, plan: Plan, clock: StageClock) -> Outcome:
+    """--dry-run: what would be done, with nothing restored or written."""
+    planned = tuple(FaceReport(face.face, "planned", net=face.net) for face in plan.faces)
+    found = planned or any(report.decision != "skipped" for report in plan.untouched)
+    return Outcome(
+        job,
+        "done" if found else "no_face",
+        faces=(*planned, *plan.untouched),
+        size=plan.photo.size,
+        seconds=clock.seconds,
+        warnings=() if found else (no_face_sentence(job.name, plan),),
+    )
 
 
 def failed(job: Job, error: BaseException, seconds: dict[str, float]) -> Outcome:

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from gpen_cli import compose, geometry
+from gpen_cli.condition import face_warnings
 from gpen_cli.data import AlignedFace, Face, FaceReport, Float32Array, Photo, PhotoPixels, UInt8Image
 from gpen_cli.detect.search import find_faces
 from gpen_cli.engine import Engine, crop_side
@@ -134,7 +135,9 @@ def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration
 
 def _report(crop: Crop) -> FaceReport:
     decision = "kept" if crop.restored is None else "restored"
-    return FaceReport(crop.face.face, decision, net=crop.face.net, reason=crop.reason)
+    return FaceReport(
+        crop.face.face, decision, net=crop.face.net, reason=crop.reason, warnings=face_warnings(crop.face)
+    )
 
 
 def _patch(crop: Crop, options: ComposeOptions) -> compose.Patch:

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import fnmatch
-import http.client
 import logging
 import os
 import re
 import stat
 import sys
-import threading
-import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from gpen_cli.errors import PhotoError, UsageError
+from gpen_cli.fetch import fetch_url, is_url
 from gpen_cli.photos.formats import IMAGE_SUFFIXES, looks_like_image
+
+__all__ = [
+    "STDIN",
+    "FoundPhotos",
+    "find_photos",
+    "is_url",
+    "read_source",
+    "require_photo_folder",
+    "stamp_of",
+    "stem_of",
+]
 
 log = logging.getLogger(__name__)
 
 STDIN = "-"
-URL_LIMIT_BYTES = 200 * 1024 * 1024
-URL_SILENCE_SECONDS = 30.0
-URL_TOTAL_SECONDS = 300.0
 SNIFF_BYTES = 64
-_BLOCK = 1 << 20
-_REASON_LENGTH = 200
 _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
-_RESERVED_IN_URLS = "%/:=&?~#+!$,;'@()*[]"  # RFC 3986, section 2.2, and what is escaped already
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class FoundPhotos:
 
     photos: list[Path]
     ignored: int
-
-
-def is_url(source: str) -> bool:
-    return source.lower().startswith(("http://", "https://"))
 
 
 def find_photos(folder: Path, *, exclude: Sequence[str] = (), leave_out: Path | None = None) -> FoundPhotos:
@@ -140,7 +135,7 @@ def _is_photo(path: Path) -> bool:
         return False
 
 
-def read_source(source: str, name: str) -> bytes:
+def read_source(source: str, name: str, *, allow_private_urls: bool = False) -> bytes:
     """The bytes of a file, URL or standard input. Raises PhotoError with one sentence."""
     if source == STDIN:
         data = sys.stdin.buffer.read()
@@ -150,7 +145,7 @@ def read_source(source: str, name: str) -> bytes:
             )
         return data
     if is_url(source):
-        return _download(source)
+        return fetch_url(source, allow_private=allow_private_urls)
     path = Path(source)
     try:
         return path.read_bytes()
@@ -172,77 +167,6 @@ def stamp_of(source: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None  # reading it will say what is wrong
     return info.st_size, info.st_mtime_ns
-
-
-class _WebRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects from web address to web address only; urllib would also go on to ftp."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        if not is_url(newurl):
-            raise urllib.error.URLError(f"it sends on to {newurl}, which is no http(s) address")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _download(url: str) -> bytes:
-    """Fetches at most 200 MB, within 30 s of silence and 5 minutes in all. What came is checked by the reader, like any
-    file."""
-    answer: Future[bytes] = Future()
-    deadline = time.monotonic() + URL_TOTAL_SECONDS
-
-    def fetch() -> None:
-        try:
-            answer.set_result(_fetch(url, deadline))
-        except BaseException as error:  # noqa: BLE001  raised where the answer is waited for
-            answer.set_exception(error)
-
-    # On a thread of its own, left behind at the deadline: a socket's timeout does not bound a server that drips headers.
-    threading.Thread(target=fetch, name="gpen-fetch", daemon=True).start()
-    if not wait([answer], timeout=URL_TOTAL_SECONDS).done:
-        raise _too_slow(url)
-    return answer.result()
-
-
-def _fetch(url: str, deadline: float) -> bytes:
-    opener = urllib.request.build_opener(_WebRedirects)
-    try:
-        request = urllib.request.Request(quote(url, safe=_RESERVED_IN_URLS), headers={"User-Agent": "gpen"})
-        with opener.open(request, timeout=URL_SILENCE_SECONDS) as response:
-            return _read_limited(response, url, deadline)
-    except urllib.error.HTTPError as error:
-        answer = f"the server answered {error.code} {_one_line(error.reason)}"
-        raise PhotoError(f"{url} cannot be fetched: {answer}; check the address.") from error
-    except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
-        reason = _one_line(getattr(error, "reason", error))
-        raise PhotoError(f"{url} cannot be fetched: {reason}; check the address and the network.") from error
-
-
-def _one_line(reason: object) -> str:
-    """What a server or a library says, fit for one sentence."""
-    return " ".join(str(reason).split())[:_REASON_LENGTH] or type(reason).__name__
-
-
-def _read_limited(response: http.client.HTTPResponse, url: str, deadline: float) -> bytes:
-    announced = int(response.headers.get("Content-Length") or 0)
-    blocks: list[bytes] = []
-    total = 0
-    while announced <= URL_LIMIT_BYTES and (block := response.read1(_BLOCK)):
-        blocks.append(block)
-        total += len(block)
-        if total > URL_LIMIT_BYTES:
-            break
-        if time.monotonic() > deadline:
-            raise _too_slow(url)
-    if max(announced, total) > URL_LIMIT_BYTES:
-        raise PhotoError(f"{url} is larger than {URL_LIMIT_BYTES / 2**20:g} MB; download it and name the file.")
-    if total < announced:
-        raise PhotoError(f"{url} was cut off after {total:,} of {announced:,} bytes; try again.")
-    return b"".join(blocks)
-
-
-def _too_slow(url: str) -> PhotoError:
-    return PhotoError(f"{url} did not arrive within {URL_TOTAL_SECONDS:g} s; download it and name the file.")
 
 
 def stem_of(source: str) -> str:

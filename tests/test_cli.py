@@ -280,7 +280,7 @@ class TestErrors:
         bad.write_bytes(b"")
         result = gpen("batch", photo.parent, tmp_path / "out")
         assert result.returncode == 7
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["photo_enhanced.png"]
+        assert [path.name for path in (tmp_path / "out").glob("*.png")] == ["photo_enhanced.png"]
         assert "failed 1" in error_of(result)
 
     def test_no_face_fail_is_3(self, tmp_path):
@@ -383,6 +383,16 @@ class TestBatch:
         for path in (tmp_path / "out").iterdir():
             assert not path.name.startswith("."), path
             Image.open(path).load()
+
+
+def test_dry_run_writes_only_the_report(photo, tmp_path):
+    result = gpen("batch", photo.parent, tmp_path / "out", "--dry-run", "--report", tmp_path / "r.jsonl")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == b""
+    assert not (tmp_path / "out").exists()
+    (line,) = (tmp_path / "r.jsonl").read_text().splitlines()
+    assert [face["decision"] for face in json.loads(line)["faces"]] == ["planned"]
+    assert json.loads(line)["target"] is None
 
 
 class TestModels:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from gpen_cli import sources
+from gpen_cli import fetch as fetch_module
 from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.options import ReadOptions
 from gpen_cli.photos.read import read_photo
@@ -346,10 +346,27 @@ def no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
 
 
+def fetch(url: str) -> bytes:
+    """As with --allow-private-urls: the server of these tests is on this machine."""
+    return read_source(url, "x", allow_private_urls=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+def test_this_machines_own_addresses_are_refused_unless_allowed(site, host, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    url = site.replace("127.0.0.1", host) + "/face.jpg"
+    with pytest.raises(PhotoError, match=r"--allow-private-urls|cannot be fetched"):
+        read_source(url, "x")
+    if host == "127.0.0.1":
+        with pytest.raises(PhotoError, match="private network; give --allow-private-urls"):
+            read_source(url, "x")
+
+
 def refused(url: str) -> str:
     """The sentence; and whatever goes wrong, it is one sentence that names the address."""
     with pytest.raises(PhotoError) as caught:
-        read_source(url, url)
+        fetch(url)
     sentence = str(caught.value)
     assert sentence.startswith(url)
     assert "\n" not in sentence
@@ -360,11 +377,11 @@ def refused(url: str) -> str:
     "path", ["/face.jpg", "/face.jpg?size=2#part", "/my face 日.jpg", "/my%20face%20%E6%97%A5.jpg"]
 )
 def test_a_picture_is_fetched(site, path):
-    assert read_source(site + path, "x") == picture()
+    assert fetch(site + path) == picture()
 
 
 def test_a_redirect_on_the_web_is_followed(site):
-    assert read_source(f"{site}/to/?{site}/face.jpg", "x") == picture()
+    assert fetch(f"{site}/to/?{site}/face.jpg") == picture()
 
 
 @pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1:9/x.jpg", "data:image/png;base64,AAAA"])
@@ -382,13 +399,13 @@ def test_a_missing_page_is_told_with_its_number(site):
 
 
 def test_a_web_page_in_place_of_a_picture_is_fetched_and_refused_by_the_reader(site):
-    data = read_source(site + "/web-page", "x")
+    data = fetch(site + "/web-page")
     with pytest.raises(PhotoError, match="x is a text file"):
         read_photo(data, "x", ReadOptions())
 
 
 def test_a_body_without_end_is_stopped_at_the_limit(site, monkeypatch):
-    monkeypatch.setattr(sources, "URL_LIMIT_BYTES", 2**20)
+    monkeypatch.setattr(fetch_module, "URL_LIMIT_BYTES", 2**20)
     assert "is larger than 1 MB" in refused(site + "/endless")
 
 
@@ -397,9 +414,9 @@ def test_a_body_announced_too_large_is_not_begun(site):
 
 
 def test_a_body_of_just_the_limit_is_taken(site, monkeypatch):
-    monkeypatch.setattr(sources, "URL_LIMIT_BYTES", len(picture()))
-    assert read_source(site + "/face.jpg", "x") == picture()
-    monkeypatch.setattr(sources, "URL_LIMIT_BYTES", len(picture()) - 1)
+    monkeypatch.setattr(fetch_module, "URL_LIMIT_BYTES", len(picture()))
+    assert fetch(site + "/face.jpg") == picture()
+    monkeypatch.setattr(fetch_module, "URL_LIMIT_BYTES", len(picture()) - 1)
     refused(site + "/face.jpg")
 
 
@@ -413,7 +430,7 @@ def test_an_answer_that_breaks_the_protocol_is_one_sentence(site, path):
 
 
 def test_a_silent_server_is_given_up(site, monkeypatch):
-    monkeypatch.setattr(sources, "URL_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(fetch_module, "URL_SILENCE_SECONDS", 0.2)
     begin = time.monotonic()
     assert "timed out" in refused(site + "/silent")
     assert time.monotonic() - begin < 5
@@ -421,14 +438,14 @@ def test_a_silent_server_is_given_up(site, monkeypatch):
 
 @pytest.mark.parametrize("path", ["/drip", "/drip-headers"])
 def test_a_server_that_drips_is_given_up_though_it_is_never_silent(site, monkeypatch, path):
-    monkeypatch.setattr(sources, "URL_TOTAL_SECONDS", 0.4)
+    monkeypatch.setattr(fetch_module, "URL_TOTAL_SECONDS", 0.4)
     begin = time.monotonic()
     assert "did not arrive within 0.4 s" in refused(site + path)
     assert time.monotonic() - begin < 5
 
 
 def test_what_was_given_up_is_also_ended(site, monkeypatch):
-    monkeypatch.setattr(sources, "URL_TOTAL_SECONDS", 0.2)
+    monkeypatch.setattr(fetch_module, "URL_TOTAL_SECONDS", 0.2)
     before = fetching()
     refused(site + "/drip")
     end = time.monotonic() + 5

@@ -417,8 +417,8 @@ def places(tmp_path, monkeypatch):
     ]
 
 
-PLACED_BY_USER = 5
-"""How many of ``places`` are the user's own; the others are caches."""
+PLACED_BY_USER = 6
+"""How many of ``places`` are the user's own; gpen's own cache holds what they asked for; the others are caches of others."""
 
 
 def put(path: Path, content: bytes = CONTENT) -> Path:

@@ -62,8 +62,9 @@ def batch(
             raise UsageError(f"No photo found in {input} {ignored}; check the folder and --exclude.")
         logging.getLogger(__name__).info("found %d photos %s", len(found.photos), ignored)
         jobs = plan_batch(found.photos, input, output, suffix=shared.suffix, format_name=options.write.format)
-        make_folder(output)
-        make_folders(jobs)
+        if not shared.dry_run:
+            make_folder(output)
+            make_folders(jobs)
         left = remove_leftovers({output, *(job.target.parent for job in jobs if job.target is not None)})
         if left:
             logging.getLogger(__name__).info("removed %d half-written file(s) of a run that was killed", left)
@@ -72,7 +73,7 @@ def batch(
             detail=shared.log_level == "info",
             progress=not shared.quiet,
             summary=True,
-            manifest=output,
+            manifest=None if shared.dry_run else output,
             resume=resume,
             most_failures=1 if fail_fast else max_failures,
         )

@@ -67,7 +67,8 @@ def enhance(
         if output == STDIN:
             jobs = [type(job)(job.source, None, job.name, job.label) for job in jobs]
         refuse_binary_on_terminal(jobs)
-        make_folders(jobs)
+        if not shared.dry_run:
+            make_folders(jobs)
         several = len(jobs) > 1
         flags = RunFlags(report=shared.report, progress=several and not shared.quiet, summary=several)
         raise typer.Exit(run_jobs(jobs, options, flags))

@@ -221,6 +221,13 @@ class SharedFlags:
         int | None,
         typer.Option("--workers", metavar="N", rich_help_panel=_NET, help="Photos read, and written, at a time."),
     ] = None
+    allow_private_urls: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private-urls", rich_help_panel=_NET,
+            help="Also fetch photos from this machine's own and private addresses.",
+        ),
+    ] = False  # fmt: skip
     max_pixels: Annotated[
         int, typer.Option("--max-pixels", metavar="N", rich_help_panel=_NET, help="Refuse larger photos.")
     ] = 300_000_000
@@ -236,6 +243,10 @@ class SharedFlags:
             "--save-faces", metavar="DIR", rich_help_panel=_OUTPUT, help="Also each face's crop, before and after."
         ),
     ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", rich_help_panel=_OUTPUT, help="Find faces and plan; write nothing but the report."),
+    ] = False
     report: Annotated[
         Path | None,
         typer.Option(
@@ -326,7 +337,9 @@ def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel
             sharp_faces=flags.sharp_faces,
             upscale=parse_upscale(flags.upscale),
         ),
-        read=ReadOptions(max_pixels=flags.max_pixels, channel_order=channel_order),
+        read=ReadOptions(
+            max_pixels=flags.max_pixels, channel_order=channel_order, allow_private_urls=flags.allow_private_urls
+        ),
         write=WriteOptions(
             format=flags.format,
             quality=flags.quality,
@@ -342,5 +355,6 @@ def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel
             compare=flags.compare,
             save_faces=flags.save_faces,
             debug_mask=debug_mask,
+            dry_run=flags.dry_run,
         ),
     )

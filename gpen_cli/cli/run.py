@@ -92,7 +92,7 @@ def run_jobs(jobs: Sequence[Job], options: Options, flags: RunFlags) -> int:
                     report.write(outcome)
                 if ledger:
                     ledger.add(outcome, mark)
-                _tell(outcome, options.compose, detail=flags.detail)
+                _tell(outcome, options, detail=flags.detail)
                 bar.step(len(tally.failures))
                 if flags.most_failures is not None and len(tally.failures) >= flags.most_failures:
                     log.error("stopped after %d failed photo(s), as asked", len(tally.failures))
@@ -108,14 +108,14 @@ def run_jobs(jobs: Sequence[Job], options: Options, flags: RunFlags) -> int:
     return SOME_FAILED if len(jobs) > 1 else tally.last_code
 
 
-def _tell(outcome: Outcome, compose: ComposeOptions, *, detail: bool) -> None:
+def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
     """The photo's lines in the log, and its result on stdout."""
     for warning in outcome.warnings:
         log.log(logging.INFO if outcome.status == "skipped" else logging.WARNING, "%s", warning)
     if outcome.error is not None:
         log.error("%s", outcome.error)
-    if outcome.size is not None and outcome.scale is not None:
-        for line in _lines(outcome, compose):
+    if outcome.size is not None and (outcome.scale is not None or options.run.dry_run):
+        for line in _lines(outcome, options.compose):
             log.log(logging.INFO if detail else logging.DEBUG, "%s", line)
         times = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in outcome.seconds.items())
         log.debug("times of %s in s: %s", outcome.job.name, times)
@@ -133,9 +133,13 @@ def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
     others = Counter(report.reason or report.decision for report in outcome.faces if report.decision != "restored")
     left = "".join(f"; {count} not: {reason}" for reason, count in others.items())
     lines.append(f"faces: {len(outcome.faces)} found, {len(restored)} restored{left}")
+    for number, report in enumerate(outcome.faces, start=1):
+        lines.extend(f"face {number}: {warning}" for warning in report.warnings)
     nets = Counter(report.net for report in restored)
     if nets:
         lines.append("crops: " + ", ".join(f"{count} by {net}" for net, count in nets.items()))
+    if outcome.scale is None:
+        return lines
     strength = f"fidelity weight {compose.fidelity_weight:g}"
     scale = f"scale {outcome.scale:g}" + (" (auto)" if compose.upscale is None else "")
     lines.append(f"post-processing: {strength}, mask {compose.mask}, {scale}")

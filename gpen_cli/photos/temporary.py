@@ -21,7 +21,7 @@ def _machine() -> str:
     """Eight hex digits for this machine, boot and process namespace: where our process numbers mean something."""
     parts = [platform.node()]
     try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"))
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
     except OSError:
         pass  # not Linux: the host's name has to do

@@ -1,0 +1,139 @@
+"""Does the guard see another person, and does it leave honest faces alone? python benchmarks/guard.py FOLDER [--half b]
+
+FOLDER: aligned sharp faces (GPEN template), one a person, in 256/ or 512/ or directly. Each is degraded in a fixed number of
+ways (seeded), restored with the embedded net, and judged against honest and dishonest answers. The persons are split in two
+halves by their place in the list: the limits in ``guard.py`` were chosen on half a (even), the figures in docs/guard.md are
+half b's (odd). Tables: false alarms by degradation, catches by kind of dishonest answer, the trade-off around the chosen limits,
+covered faces, milliseconds a crop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from gpen_cli.data import UInt8Image
+from gpen_cli.engine import build_engine
+from gpen_cli.guard import CAUGHT_SHARE, DOUBT, WRONG, judge
+from gpen_cli.options import NetOptions, Options, RunOptions
+from gpen_cli.restore_crop import photo_tone
+
+SIZE = 256
+MODEL = "gpen-open-256"
+FACE_SHARE = 0.6
+"""Longer side of a detector's face box as a share of GPEN's crop: turns "a face of 30 px" into the crop's side."""
+ALARM_SHARE = 0.9
+MIXED = 6
+
+
+@dataclass(frozen=True)
+class Degradation:
+    """blur: sigma in px of the 256 crop; face: px of the face's box in the photo, or None; noise: levels; quality: JPEG's."""
+
+    name: str
+    blur: float = 0.0
+    face: float | None = None
+    noise: float = 0.0
+    quality: int | None = None
+    gray: bool = False
+
+    @property
+    def side(self) -> int:
+        """Of the crop, in photo pixels."""
+        return SIZE if self.face is None else min(SIZE, round(self.face / FACE_SHARE))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A degraded crop and its honest restoration. clean, crop, restored: (256, 256, 3) uint8; shrink: as ``judge`` takes it."""
+
+    person: int
+    how: Degradation
+    clean: UInt8Image
+    crop: UInt8Image
+    restored: UInt8Image
+    shrink: float
+
+
+def plans(person: int) -> list[Degradation]:
+    """What is done to one person's face: one of each kind, then mixtures."""
+    dice = np.random.RandomState(person)
+
+    def face() -> float:
+        return float(2.0 ** dice.uniform(4.0, 7.0))
+
+    found = [
+        Degradation("none"),
+        Degradation("blur", blur=dice.uniform(0.5, 6.0)),
+        Degradation("small", face=face()),
+        Degradation("noise", noise=dice.uniform(5.0, 25.0)),
+        Degradation("JPEG", quality=dice.randint(10, 91)),
+    ]
+    for _ in range(MIXED):
+        found.append(
+            Degradation(
+                "mixed",
+                blur=dice.uniform(0.5, 4.0) * (dice.rand() < 0.7),
+                face=face() if dice.rand() < 0.7 else None,
+                noise=dice.uniform(0.0, 25.0) * (dice.rand() < 0.7),
+                quality=dice.randint(10, 91) if dice.rand() < 0.7 else None,
+                gray=dice.rand() < 0.2,
+            )
+        )
+    return found
+
+
+def degraded(clean: UInt8Image, how: Degradation, seed: int) -> UInt8Image:
+    """(256, 256, 3) uint8 as the net would get it: blur, shrink, noise, JPEG in photo pixels, enlarged back."""
+    image = clean.astype(np.float32)
+    if how.gray:
+        image = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
+    if how.blur:
+        image = cv2.GaussianBlur(image, (0, 0), how.blur)
+    if how.side < SIZE:
+        image = cv2.resize(image, (how.side, how.side), interpolation=cv2.INTER_AREA)
+    if how.noise:
+        channels = 1 if how.gray else 3
+        image = image + np.random.RandomState(seed).normal(0.0, how.noise, (*image.shape[:2], channels))
+    pixels = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    if how.quality is not None:
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "JPEG", quality=how.quality)
+        pixels = np.asarray(Image.open(file).convert("RGB"))
+    if how.side < SIZE:
+        pixels = cv2.resize(pixels, (SIZE, SIZE), interpolation=cv2.INTER_CUBIC)
+    return pixels
+
+
+def portraits(folder: Path) -> list[UInt8Image]:
+    """Every aligned face below the folder at 256 px, in the order of the file names."""
+    files = sorted((path for path in folder.rglob("*") if path.suffix in (".jpg", ".png")), key=lambda path: path.name)
+    return [_at_size(np.asarray(Image.open(path).convert("RGB"))) for path in files]
+
+
+def _at_size(image: UInt8Image) -> UInt8Image:
+    if image.shape[0] == SIZE:
+        return image
+    return np.asarray(cv2.resize(image, (SIZE, SIZE), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def embedded_net() -> Callable[[UInt8Image], UInt8Image]:
+    options = Options(net=NetOptions(model=MODEL, device="cpu"), run=RunOptions(aligned=True))
+    net = build_engine(options).net(MODEL)
+    return lambda crop: net.run(crop[None])[0]
+
+
+def cases_of(faces: Sequence[UInt8Image], net: Callable[[UInt8Image], UInt8Image], half: str) -> Iterator[Case]:
+    for person, clean in enumerate(faces):
+        if half == "both" or half == "ab"[person % 2]:
+            for number, how in enumerate(plans(person)):
+                crop = degraded(clean, how, 1000 * person + number)
+                yield Case(person, how, clean, crop, net(crop), how.side / SIZE)
