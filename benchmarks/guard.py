@@ -137,3 +137,70 @@ def cases_of(faces: Sequence[UInt8Image], net: Callable[[UInt8Image], UInt8Image
             for number, how in enumerate(plans(person)):
                 crop = degraded(clean, how, 1000 * person + number)
                 yield Case(person, how, clean, crop, net(crop), how.side / SIZE)
+
+
+def dishonest(case: Case, cases: Sequence[Case]) -> dict[str, UInt8Image]:
+    """Kind -> answer (256, 256, 3) uint8 to the case's crop that is not this face. cases: all of the half, MIXED + 5 a person."""
+    clean = {other.person: other.clean for other in cases}
+    strangers = [person for person in clean if person != case.person]
+    number = next(place for place, other in enumerate(cases) if other is case)
+    stranger = strangers[number * 7 % len(strangers)]
+    drawn = next(other for other in cases[number % (MIXED + 5) :: MIXED + 5] if other.person == stranger)
+    alike = min(strangers, key=lambda person: _unlikeness(clean[person], case.clean))
+    before, after, other = (image.astype(np.float32) for image in (case.crop, case.restored, clean[stranger]))
+    mean = np.mean([clean[person] for person in strangers], axis=0, dtype=np.float32)
+    return {
+        "another, sharp": clean[stranger],
+        "another, as restored": drawn.restored,
+        "another, in the photo's light": _levels(other + photo_tone(before, other)),
+        "the most alike of 29": clean[alike],
+        "another, 75 %": _levels(0.75 * other + 0.25 * after),
+        "another, 50 %": _levels(0.5 * other + 0.5 * after),
+        "average face": _levels(mean),
+        "mirrored": np.ascontiguousarray(case.restored[:, ::-1]),
+        "eyes closed": eyes_closed(case.restored),
+        "eyes 8 px apart": moved(moved(case.restored, EYES[0], (-4.0, 0.0)), EYES[1], (4.0, 0.0)),
+        "eyes 6 px higher": moved(moved(case.restored, EYES[0], (0.0, -6.0)), EYES[1], (0.0, -6.0)),
+        "mouth 6 px higher": moved(case.restored, MOUTH, (0.0, -6.0)),
+        "nose 6 px aside": moved(case.restored, NOSE, (6.0, 0.0)),
+    }
+
+
+EYES, NOSE, MOUTH = ((100.0, 123.0), (156.0, 123.0)), (128.0, 150.0), (128.0, 178.0)
+"""Centres in the 256 px crop (``geometry.template_points``)."""
+REACH = {EYES[0]: (18.0, 14.0), EYES[1]: (18.0, 14.0), NOSE: (16.0, 18.0), MOUTH: (28.0, 14.0)}
+"""Half width and half height over which a part is moved, fading outwards; px of the 256 px crop."""
+
+
+def moved(face: UInt8Image, part: tuple[float, float], by: tuple[float, float]) -> UInt8Image:
+    """The part of a face shifted by so many px, the skin around it stretched."""
+    rows, columns = np.mgrid[0:SIZE, 0:SIZE].astype(np.float32)
+    far = ((columns - part[0]) / REACH[part][0]) ** 2 + ((rows - part[1]) / REACH[part][1]) ** 2
+    share = 1.0 / (1.0 + (far / 2.0) ** 3)
+    return np.asarray(
+        cv2.remap(face, columns - by[0] * share, rows - by[1] * share, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT)
+    )
+
+
+def eyes_closed(face: UInt8Image) -> UInt8Image:
+    """Skin from below both eyes drawn over them, with a dark line for the lids."""
+    rows, columns = np.mgrid[0:SIZE, 0:SIZE].astype(np.float32)
+    image = face.astype(np.float32)
+    for x, y in EYES:
+        far = ((columns - x) / 17.0) ** 2 + ((rows - y) / 9.0) ** 2
+        cover = np.clip(1.6 - far, 0.0, 1.0)[..., None]
+        skin = cv2.GaussianBlur(np.roll(image, -18, axis=0), (0, 0), 2.0)
+        line = np.exp(-(((rows - y - 4.0) / 1.5) ** 2) - ((columns - x) / 14.0) ** 4)[..., None]
+        image = image + cover * (skin * (1.0 - 0.45 * line) - image)
+    return _levels(image)
+
+
+def _unlikeness(one: UInt8Image, other: UInt8Image) -> float:
+    """Mean square of what is left of the difference of two faces at 32 px, brightness and contrast aside."""
+    small = [cv2.resize(image.mean(axis=2), (32, 32), interpolation=cv2.INTER_AREA)[7:27, 8:24] for image in (one, other)]
+    first, second = ((image - image.mean()) / image.std() for image in small)
+    return float(np.mean((first - second) ** 2))
+
+
+def _levels(image: np.ndarray) -> UInt8Image:
+    return np.clip(np.rint(image), 0, 255).astype(np.uint8)

@@ -19,7 +19,7 @@ from gpen_cli.batcher import Batcher, CropResult
 from gpen_cli.data import FaceReport, Job, Outcome, Photo, UInt8Image
 from gpen_cli.device import cpu_count
 from gpen_cli.engine import PARSER, Engine
-from gpen_cli.errors import GpenError, OutputError, PhotoError, UsageError, WeightsError
+from gpen_cli.errors import DeviceError, GpenError, OutputError, PhotoError, UsageError, WeightsError
 from gpen_cli.extras import compare_path, require_replaceable, save_compare, save_face_pictures, save_mask
 from gpen_cli.log import StageClock
 from gpen_cli.naming import refuse_own_input
@@ -37,7 +37,7 @@ MAX_DEFAULT_WORKERS = 8
 ALIVE_PER_WORKER = 3
 """Photos alive for each reader: one being read, one at the device, one being written."""
 
-_RUN_ERRORS = (WeightsError, OutputError, UsageError)
+_RUN_ERRORS = (WeightsError, DeviceError, OutputError, UsageError)
 
 
 @dataclass(frozen=True)

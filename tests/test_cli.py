@@ -395,6 +395,19 @@ def test_dry_run_writes_only_the_report(photo, tmp_path):
     assert json.loads(line)["target"] is None
 
 
+def test_a_reader_that_goes_away_does_not_end_the_run(photo, tmp_path):
+    for index in range(3):
+        Image.open(photo).save(photo.with_name(f"{index}.png"))
+    command = [sys.executable, "-m", "gpen_cli", "batch", str(photo.parent), str(tmp_path / "out"), "--upscale", "1"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()  # as | head does
+    errors = process.stderr.read() if process.stderr else b""
+    assert process.wait(60) == 0, errors
+    assert b"Traceback" not in errors
+    assert len(list((tmp_path / "out").glob("*.png"))) == 4
+
+
 class TestModels:
     def test_list_names_every_net(self):
         from gpen_cli.weights.table import MODELS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ from types import FrameType
 
 import typer
 
-from gpen_cli.errors import INTERRUPTED, TERMINATED, GpenError
+from gpen_cli.errors import INTERRUPTED, TERMINATED, GpenError, OutputError
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +43,22 @@ def exit_codes() -> Iterator[None]:
         _say("told to stop (SIGTERM); what was finished stays.")
         raise typer.Exit(TERMINATED) from None
     except BrokenPipeError:
-        # Whoever read our output has gone (| head): nothing more can be said there, and nothing is wrong here.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
+        # Paths that nobody reads are let go (``run.py``); a picture that nobody took is a result that was not delivered.
+        silence_stdout()
+        _say("what reads standard output has gone, so the picture was not delivered; give -o FILE.")
+        raise typer.Exit(OutputError.exit_code) from None
     except (typer.Exit, typer.Abort):
         raise
     except Exception:  # noqa: BLE001  a bug of ours: shown whole, because that is what we need to mend it
         traceback.print_exc()
         _say("this is an error inside gpen; please report it with the lines above.")
         raise typer.Exit(1) from None
+
+
+def silence_stdout() -> None:
+    """Sends what is still written to stdout nowhere: its reader has gone, and Python would complain again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(sentence: str) -> None:

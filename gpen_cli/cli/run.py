@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpen_cli.cli.exits import silence_stdout
 from gpen_cli.cli.progress import Progress
 from gpen_cli.data import Job, Outcome
 from gpen_cli.errors import SOME_FAILED, UsageError
@@ -123,7 +124,10 @@ def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
         sys.stdout.buffer.write(outcome.payload)
         sys.stdout.buffer.flush()
     elif outcome.output_bytes is not None and outcome.job.target is not None:
-        write_above_bar(str(outcome.job.target))
+        try:
+            write_above_bar(str(outcome.job.target))
+        except BrokenPipeError:  # | head: the paths are not wanted any more, the photos are
+            silence_stdout()
 
 
 def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
