@@ -28,6 +28,9 @@ NOISE_MARGIN = 3.0
 """Times the noise measured is forgiven: the windows hold few independent values, and JPEG hides part of the noise."""
 FLOOR = (2.0, 4.0)
 """Variance (levels²) added to each band's structure, so that plain skin, fog and black are not judged by what little is there."""
+EVERYWHERE = 2.0
+"""Times the difference of the most alike part is forgiven in the finer band too: what lies over all of the face there is noise
+that JPEG or an earlier enlargement hid from the measure; another face shows in the coarser band."""
 LEAST_GAIN, MOST_GAIN = 0.2, 1.5
 """Contrast of the photo over the restored face's, within which it is followed."""
 BLURRED_AWAY, PRESENT = 0.6, 0.85
@@ -104,7 +107,8 @@ def judge(crop: UInt8Image, restored: UInt8Image, *, shrink: float) -> Verdict:
     good = _ramp(_contrast(finest), POOR, GOOD) * _ramp(crop.shape[0] * min(1.0, shrink), SMALL, LARGE)
     limit = 1.0 - (1.0 - STRICT) * good
     trust = _ramp(_contrast(finer), BLURRED_AWAY, PRESENT)
-    features = trust * _unlike(finer, variance * NOISE_GAIN[0], FLOOR[0]) / _limits(0)
+    everywhere = EVERYWHERE * max(0.0, float(_difference(finer).min()))
+    features = trust * _unlike(finer, max(everywhere, variance * NOISE_GAIN[0]), FLOOR[0]) / _limits(0)
     shapes = _unlike(coarser, variance * NOISE_GAIN[1], FLOOR[1]) / _limits(1)
     each = np.maximum(features, shapes) / limit
     worst = int(each.argmax())
@@ -156,13 +160,25 @@ def _contrast(moments: Moments) -> float:
     return max(0.0, float(both[WHOLE])) / (float(after[WHOLE]) + 0.5)  # half a level: never a division by 0
 
 
+def _expected(moments: Moments) -> Float32Array:
+    """(parts,) variance of the restored face at the photo's contrast."""
+    gain = _gain(moments)
+    return gain * gain * moments[1]
+
+
+def _gain(moments: Moments) -> float:
+    return min(MOST_GAIN, max(LEAST_GAIN, _contrast(moments)))
+
+
+def _difference(moments: Moments) -> Float32Array:
+    """(parts,) variance of the photo less the restored face at the photo's contrast, levels²."""
+    return moments[0] - 2.0 * _gain(moments) * moments[2] + _expected(moments)
+
+
 def _unlike(moments: Moments, noise: float, floor: float) -> Float32Array:
     """(parts,) share of the structure that is not common: 0 for equal faces, about 1 for faces without likeness, at most 2."""
-    before, after, both = moments
-    gain = min(MOST_GAIN, max(LEAST_GAIN, _contrast(moments)))
-    expected = gain * gain * after
-    difference = before - 2.0 * gain * both + expected
-    return np.clip(difference - noise, 0.0, None) / (0.5 * (before + expected) + floor)
+    structure = 0.5 * (moments[0] + _expected(moments)) + floor
+    return np.clip(_difference(moments) - noise, 0.0, None) / structure
 
 
 def _ramp(value: float, low: float, high: float) -> float:

@@ -48,7 +48,9 @@ def fingerprint(options: Options, setup: Setup, nets: str) -> str:
     bytes_of_a_photo = replace(
         options,
         read=replace(ReadOptions(), channel_order=options.read.channel_order),
-        run=replace(RunOptions(), aligned=options.run.aligned, no_face=options.run.no_face),
+        run=replace(
+            RunOptions(), in_place=options.run.in_place, aligned=options.run.aligned, no_face=options.run.no_face
+        ),
         net=replace(options.net, batch_size=1, threads=None, weights=None),
     )
     content = json.dumps(

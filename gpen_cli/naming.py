@@ -149,6 +149,14 @@ def check_suffix(suffix: str) -> bool:
     return bool(suffix) and not re.search(r"[/\\\x00]", suffix) and len(os.fsencode(suffix)) <= SUFFIX_LIMIT_BYTES
 
 
+def plan_in_place(relatives: Sequence[Path], source: Path) -> list[Job]:
+    """A job a photo whose result takes the photo's own name (--in-place)."""
+    return [
+        Job(str(source / relative), source / relative, str(relative), label=str(relative.with_suffix("")))
+        for relative in relatives
+    ]
+
+
 def refuse_own_input(job: Job) -> None:
     """Raises PhotoError when the target is the photo itself: originals are never written over."""
     if job.target is None or _is_remote(job.source):

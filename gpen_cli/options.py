@@ -149,6 +149,7 @@ class RunOptions:
     save_faces: Path | None = None
     debug_mask: Path | None = None
     dry_run: bool = False
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         _one_of("--no-face", self.no_face, NO_FACE)

@@ -6,28 +6,22 @@ output folder) are raised. At most a fixed number of photos is alive, whatever t
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from gpen_cli import compose
 from gpen_cli.batcher import Batcher, CropResult
-from gpen_cli.data import FaceReport, Job, Outcome, Photo, UInt8Image
+from gpen_cli.data import FaceReport, Job, Outcome
+from gpen_cli.delivery import check_target, deliver
 from gpen_cli.device import cpu_count
 from gpen_cli.engine import PARSER, Engine
 from gpen_cli.errors import DeviceError, GpenError, OutputError, PhotoError, UsageError, WeightsError
-from gpen_cli.extras import compare_path, require_replaceable, save_compare, save_face_pictures, save_mask
 from gpen_cli.log import StageClock
-from gpen_cli.naming import refuse_own_input
 from gpen_cli.options import Options
-from gpen_cli.photos.formats import resolve_format
 from gpen_cli.photos.read import read_photo
-from gpen_cli.photos.write import Encoded, encode_photo, write_atomically
-from gpen_cli.restoration import Crop, Plan, Restoration, no_face_sentence, plan_photo, put_back
+from gpen_cli.restoration import Crop, Plan, no_face_sentence, plan_photo, put_back
 from gpen_cli.runtime.protocol import NonFiniteOutputError
 from gpen_cli.sources import read_source, stamp_of
 
@@ -115,7 +109,7 @@ class _Run:
     def _prepare(self, job: Job) -> _Prepared:
         clock = StageClock()
         try:
-            skipped = self._check_target(job)
+            skipped = check_target(job, self._options)
             if skipped is not None:
                 return _Prepared(job, clock.seconds, outcome=skipped)
             stamp = stamp_of(job.source)
@@ -132,28 +126,6 @@ class _Run:
             raise
         except Exception as error:  # noqa: BLE001  one photo's fault, even a bug of ours, must not stop the others
             return _Prepared(job, clock.seconds, outcome=failed(job, error, clock.seconds))
-
-    def _check_target(self, job: Job) -> Outcome | None:
-        """Raises PhotoError where the result would destroy something; an outcome where there is nothing to do."""
-        if job.refusal is not None:
-            raise PhotoError(job.refusal)
-        target, run = job.target, self._options.run
-        if run.debug_mask is not None and not run.overwrite:
-            require_replaceable(run.debug_mask)
-        if target is None:
-            return None
-        refuse_own_input(job)
-        if run.compare and not run.overwrite:
-            require_replaceable(compare_path(target))
-        if target.is_dir():
-            raise PhotoError(f"{job.name}: the result's name {target} is taken by a folder; give another -o.")
-        if not target.exists():
-            return None
-        if run.skip_existing:
-            return Outcome(job, "skipped", warnings=(f"{target} exists",))
-        if not run.overwrite:
-            require_replaceable(target)
-        return None
 
     # -- one photo, second half: on a writer thread --------------------------------------------------------------------
 
@@ -191,61 +163,25 @@ class _Run:
             output_size=(done.pixels.shape[1], done.pixels.shape[0]),
             warnings=tuple(warnings),
         )
-        if not found and self._options.run.no_face == "skip":
+        run = self._options.run
+        restored = any(report.decision == "restored" for report in done.reports)
+        if (not found and run.no_face == "skip") or (run.in_place and not restored):
             return replace(outcome, seconds=clock.seconds, output_size=None)
-        if not found and self._options.run.no_face == "fail":
+        if not found and run.no_face == "fail":
+            sentence = warnings.pop()
             return replace(
-                outcome,
-                status="failed",
-                error=warnings.pop(),
-                error_code=PhotoError.exit_code,
-                warnings=tuple(warnings),
+                outcome, status="failed", error=sentence, error_code=PhotoError.exit_code, warnings=tuple(warnings)
             )
         with clock.stage("encode"):
-            encoded = self._encode(job, photo, done)
-            if job.target is not None:
-                write_atomically(job.target, encoded.data)
-                if self._options.write.keep_mtime and stamp is not None:
-                    os.utime(job.target, ns=(stamp[1], stamp[1]))
-            self._write_extras(job, photo, crops, done)
+            delivered = deliver(job, photo, crops, done, self._options, stamp)
         return replace(
             outcome,
             seconds=clock.seconds,
-            output_bytes=len(encoded.data),
-            output_sha256=hashlib.sha256(encoded.data).hexdigest(),
-            warnings=(*outcome.warnings, *(f"{job.name}: {text}" for text in encoded.warnings)),
-            payload=encoded.data if job.target is None else None,
+            output_bytes=delivered.size,
+            output_sha256=delivered.sha256,
+            warnings=(*outcome.warnings, *delivered.warnings),
+            payload=delivered.payload,
         )
-
-    def _encode(self, job: Job, photo: Photo, done: Restoration) -> Encoded:
-        write = self._options.write
-        wanted = job.target.suffix if job.target is not None else write.format or "png"
-        if write.format == "same":
-            same = resolve_format("same", photo.source_format)
-            # "same" also keeps a JPEG's own quantisation; a name that lies about its content is not carried on.
-            if job.target is None or resolve_format(wanted, None) == same:
-                wanted = "same"
-        return encode_photo(
-            photo,
-            done.pixels,
-            done.alpha,
-            format_name=wanted,
-            quality=write.quality,
-            strip_metadata=write.strip_metadata,
-        )
-
-    def _write_extras(self, job: Job, photo: Photo, crops: list[Crop], done: Restoration) -> None:
-        run = self._options.run
-        if run.compare and job.target is not None:
-            save_compare(job.target, photo, done)
-        if run.save_faces is not None:
-            pairs: list[tuple[UInt8Image, UInt8Image]] = [
-                (crop.face.pixels, crop.restored) for crop in crops if crop.restored is not None
-            ]
-            save_face_pictures(run.save_faces, job.label, pairs, overwrite=run.overwrite)
-        if run.debug_mask is not None:
-            size = (done.pixels.shape[1], done.pixels.shape[0])
-            save_mask(run.debug_mask, compose.mask_picture(photo, done.patches, size))
 
 
 def collect_crops(

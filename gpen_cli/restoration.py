@@ -113,7 +113,7 @@ def _resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration:
     """The photo with its restored faces, at the size the options ask for."""
     asked = options.compose.upscale
-    if options.run.aligned and asked is None:
+    if (options.run.aligned or options.run.in_place) and asked is None:
         asked = 1.0
     scale = choose_scale(asked, plan.photo.size)
     size = canvas_size(plan.photo.size, scale)

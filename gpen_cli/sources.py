@@ -19,6 +19,7 @@ from gpen_cli.fetch import fetch_url, is_url
 from gpen_cli.photos.formats import IMAGE_SUFFIXES, looks_like_image
 
 __all__ = [
+    "ORIGINAL_SUFFIX",
     "STDIN",
     "FoundPhotos",
     "find_photos",
@@ -32,6 +33,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 STDIN = "-"
+ORIGINAL_SUFFIX = ".orig"
+"""What --in-place keeps originals under; such files are no photos of a folder."""
 SNIFF_BYTES = 64
 _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
@@ -55,7 +58,7 @@ def find_photos(folder: Path, *, exclude: Sequence[str] = (), leave_out: Path | 
     ignored = 0
     for path in _walk(folder, leave_out):
         relative = path.relative_to(folder)
-        if _excluded(relative, exclude) or not _is_photo(path):
+        if path.name.endswith(ORIGINAL_SUFFIX) or _excluded(relative, exclude) or not _is_photo(path):
             ignored += 1
         else:
             photos.append(relative)

@@ -305,7 +305,9 @@ def parse_upscale(text: str) -> float | None:
         raise UsageError(f"--upscale {text!r} is no number; give auto or a number from 1 to 4.") from None
 
 
-def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel_order: str = "rgb") -> Options:
+def build_options(
+    flags: SharedFlags, *, debug_mask: Path | None = None, channel_order: str = "rgb", in_place: bool = False
+) -> Options:
     """All options of a run, checked. Raises UsageError."""
     return Options(
         faces=FaceOptions(
@@ -356,5 +358,6 @@ def build_options(flags: SharedFlags, *, debug_mask: Path | None = None, channel
             save_faces=flags.save_faces,
             debug_mask=debug_mask,
             dry_run=flags.dry_run,
+            in_place=in_place,
         ),
     )

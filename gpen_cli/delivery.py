@@ -1,0 +1,158 @@
+"""Where results go, and what they may not destroy: checks before the work, encoding and writing after it.
+
+The original is never changed, with one exception that is asked for: ``--in-place`` puts the result under the photo's own
+name, after the original was put aside as ``<name>.orig``, which is never written over.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpen_cli import compose
+from gpen_cli.data import Job, Outcome, Photo, UInt8Image
+from gpen_cli.errors import OutputError, PhotoError
+from gpen_cli.extras import compare_path, require_replaceable, save_compare, save_face_pictures, save_mask
+from gpen_cli.naming import refuse_own_input
+from gpen_cli.options import Options
+from gpen_cli.photos.formats import FORMATS, resolve_format
+from gpen_cli.photos.metadata import is_our_output
+from gpen_cli.photos.temporary import temporary_beside
+from gpen_cli.photos.write import Encoded, encode_photo, write_atomically
+from gpen_cli.restoration import Crop, Restoration
+from gpen_cli.sources import ORIGINAL_SUFFIX
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What was written. size: in bytes; payload: the picture itself, when it goes to standard output."""
+
+    size: int
+    sha256: str
+    warnings: tuple[str, ...]
+    payload: bytes | None
+
+
+def check_target(job: Job, options: Options) -> Outcome | None:
+    """Before the work: raises PhotoError where the result would destroy something; an outcome where nothing is to do."""
+    if job.refusal is not None:
+        raise PhotoError(job.refusal)
+    target, run = job.target, options.run
+    if run.debug_mask is not None and not run.overwrite:
+        require_replaceable(run.debug_mask)
+    if target is None or run.dry_run:
+        return None
+    if run.in_place:
+        return _check_in_place(job, Path(job.source))
+    refuse_own_input(job)
+    if run.compare and not run.overwrite:
+        require_replaceable(compare_path(target))
+    if target.is_dir():
+        raise PhotoError(f"{job.name}: the result's name {target} is taken by a folder; give another -o.")
+    if not target.exists():
+        return None
+    if run.skip_existing:
+        return Outcome(job, "skipped", warnings=(f"{target} exists",))
+    if not run.overwrite:
+        require_replaceable(target)
+    return None
+
+
+def _check_in_place(job: Job, path: Path) -> Outcome | None:
+    if not path.is_file():
+        return None  # reading it will say what is wrong
+    if not any(path.suffix.lower() in row.suffixes for row in FORMATS.values()):
+        raise PhotoError(
+            f"{job.name} cannot be written back as {path.suffix or 'a file without suffix'}; use another folder."
+        )
+    if is_our_output(path.read_bytes()):
+        return Outcome(job, "skipped", warnings=(f"{job.name} was restored in place already",))
+    original = original_path(path)
+    if original.exists() and not filecmp.cmp(path, original, shallow=False):
+        raise PhotoError(
+            f"{job.name}: {original.name} exists and is another picture; it is never written over. Move it away."
+        )
+    return None
+
+
+def original_path(path: Path) -> Path:
+    """Where ``--in-place`` keeps the original."""
+    return path.with_name(path.name + ORIGINAL_SUFFIX)
+
+
+def deliver(
+    job: Job, photo: Photo, crops: Sequence[Crop], done: Restoration, options: Options, stamp: tuple[int, int] | None
+) -> Delivered:
+    """Encodes and writes the result and what was asked for beside it. Raises PhotoError, OutputError.
+
+    stamp: the source's size and mtime in ns, for --keep-mtime; None for what is no file.
+    """
+    encoded = _encode(job, photo, done, options)
+    if job.target is not None:
+        if options.run.in_place:
+            _keep_original(job.target)
+        write_atomically(job.target, encoded.data)
+        if options.write.keep_mtime and stamp is not None:
+            os.utime(job.target, ns=(stamp[1], stamp[1]))
+    _write_extras(job, photo, crops, done, options)
+    return Delivered(
+        size=len(encoded.data),
+        sha256=hashlib.sha256(encoded.data).hexdigest(),
+        warnings=tuple(f"{job.name}: {text}" for text in encoded.warnings),
+        payload=encoded.data if job.target is None else None,
+    )
+
+
+def _encode(job: Job, photo: Photo, done: Restoration, options: Options) -> Encoded:
+    write = options.write
+    wanted = job.target.suffix if job.target is not None else write.format or "png"
+    if write.format == "same" or options.run.in_place:
+        same = resolve_format("same", photo.source_format)
+        # "same" also keeps a JPEG's own quantisation; a name that lies about its content is not carried on.
+        if job.target is None or resolve_format(wanted, None) == same:
+            wanted = "same"
+    return encode_photo(
+        photo,
+        done.pixels,
+        done.alpha,
+        format_name=wanted,
+        quality=write.quality,
+        strip_metadata=write.strip_metadata,
+    )
+
+
+def _keep_original(path: Path) -> None:
+    """Puts the photo aside as ``<name>.orig``: a second name for the same file, or a copy where the disk has no links."""
+    original = original_path(path)
+    try:
+        if original.exists():
+            return  # an earlier run was stopped just after this step; ``check_target`` has compared the two
+        try:
+            os.link(path, original)
+        except OSError:
+            copy = temporary_beside(original)
+            shutil.copy2(path, copy)
+            copy.rename(original)
+    except OSError as error:
+        raise OutputError(
+            f"The original of {path} cannot be kept as {original.name}: {error.strerror or error}; nothing was changed."
+        ) from error
+
+
+def _write_extras(job: Job, photo: Photo, crops: Sequence[Crop], done: Restoration, options: Options) -> None:
+    run = options.run
+    if run.compare and job.target is not None:
+        save_compare(job.target, photo, done)
+    if run.save_faces is not None:
+        pairs: list[tuple[UInt8Image, UInt8Image]] = [
+            (crop.face.pixels, crop.restored) for crop in crops if crop.restored is not None
+        ]
+        save_face_pictures(run.save_faces, job.label, pairs, overwrite=run.overwrite)
+    if run.debug_mask is not None:
+        size = (done.pixels.shape[1], done.pixels.shape[0])
+        save_mask(run.debug_mask, compose.mask_picture(photo, done.patches, size))
