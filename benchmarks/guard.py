@@ -1,4 +1,4 @@
-"""Does the guard see another person, and does it leave honest faces alone? python benchmarks/guard.py FOLDER [--half b]
+"""Does the guard see another person, and does it leave honest faces alone? python benchmarks/guard.py FOLDER [--half a|b|both]
 
 FOLDER: aligned sharp faces (GPEN template), one a person, in 256/ or 512/ or directly. Each is degraded in a fixed number of
 ways (seeded), restored with the embedded net, and judged against honest and dishonest answers. The persons are split in two
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from PIL import Image
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.engine import build_engine
-from gpen_cli.guard import CAUGHT_SHARE, DOUBT, WRONG, judge
+from gpen_cli.guard import CAUGHT_SHARE, DOUBT, WRONG, Verdict, judge
 from gpen_cli.options import NetOptions, Options, RunOptions
 from gpen_cli.restore_crop import photo_tone
 
@@ -131,12 +131,14 @@ def embedded_net() -> Callable[[UInt8Image], UInt8Image]:
     return lambda crop: net.run(crop[None])[0]
 
 
-def cases_of(faces: Sequence[UInt8Image], net: Callable[[UInt8Image], UInt8Image], half: str) -> Iterator[Case]:
-    for person, clean in enumerate(faces):
-        if half == "both" or half == "ab"[person % 2]:
-            for number, how in enumerate(plans(person)):
-                crop = degraded(clean, how, 1000 * person + number)
-                yield Case(person, how, clean, crop, net(crop), how.side / SIZE)
+def cases_of(faces: Sequence[tuple[int, UInt8Image]], net: Callable[[UInt8Image], UInt8Image]) -> list[Case]:
+    """Every degradation of every (person, face), restored; a person's follow each other."""
+    found = []
+    for person, clean in faces:
+        for number, how in enumerate(plans(person)):
+            crop = degraded(clean, how, 1000 * person + number)
+            found.append(Case(person, how, clean, crop, net(crop), how.side / SIZE))
+    return found
 
 
 def dishonest(case: Case, cases: Sequence[Case]) -> dict[str, UInt8Image]:
@@ -153,11 +155,12 @@ def dishonest(case: Case, cases: Sequence[Case]) -> dict[str, UInt8Image]:
         "another, sharp": clean[stranger],
         "another, as restored": drawn.restored,
         "another, in the photo's light": _levels(other + photo_tone(before, other)),
-        "the most alike of 29": clean[alike],
+        "the most alike of the half": clean[alike],
         "another, 75 %": _levels(0.75 * other + 0.25 * after),
         "another, 50 %": _levels(0.5 * other + 0.5 * after),
         "average face": _levels(mean),
         "mirrored": np.ascontiguousarray(case.restored[:, ::-1]),
+        "detail of another": _levels(after + _detail(other) - _detail(after)),
         "eyes closed": eyes_closed(case.restored),
         "eyes 8 px apart": moved(moved(case.restored, EYES[0], (-4.0, 0.0)), EYES[1], (4.0, 0.0)),
         "eyes 6 px higher": moved(moved(case.restored, EYES[0], (0.0, -6.0)), EYES[1], (0.0, -6.0)),
@@ -197,10 +200,168 @@ def eyes_closed(face: UInt8Image) -> UInt8Image:
 
 def _unlikeness(one: UInt8Image, other: UInt8Image) -> float:
     """Mean square of what is left of the difference of two faces at 32 px, brightness and contrast aside."""
-    small = [cv2.resize(image.mean(axis=2), (32, 32), interpolation=cv2.INTER_AREA)[7:27, 8:24] for image in (one, other)]
+    small = [
+        cv2.resize(image.mean(axis=2), (32, 32), interpolation=cv2.INTER_AREA)[7:27, 8:24] for image in (one, other)
+    ]
     first, second = ((image - image.mean()) / image.std() for image in small)
     return float(np.mean((first - second) ** 2))
 
 
+def _detail(image: np.ndarray) -> np.ndarray:
+    """What a blur of 4 px takes away: what a heavily blurred photo does not tell of a face."""
+    return np.asarray(image - cv2.GaussianBlur(image, (0, 0), 4.0))
+
+
 def _levels(image: np.ndarray) -> UInt8Image:
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+
+
+def covered(clean: UInt8Image) -> dict[str, tuple[UInt8Image, np.ndarray]]:
+    """Kind -> (face with something drawn over it, (256, 256) bool where)."""
+    cheek = tuple(int(level) for level in np.median(clean[150:170, 80:100].reshape(-1, 3), axis=0))
+    brow = tuple(int(level) for level in np.median(clean[30:50, 110:146].reshape(-1, 3), axis=0) // 3)
+
+    def drawn(
+        draw: Callable[[np.ndarray, tuple[int, ...]], None], colour: tuple[int, ...]
+    ) -> tuple[UInt8Image, np.ndarray]:
+        mask = np.zeros((SIZE, SIZE, 3), np.uint8)
+        draw(mask, (255, 255, 255))
+        share = cv2.GaussianBlur(mask, (0, 0), 0.8).astype(np.float32) / 255.0
+        rows = np.linspace(1.12, 0.88, SIZE, dtype=np.float32)[:, None, None]  # light from above
+        return _levels(clean + share * (np.float32(colour) * rows - clean)), mask[..., 0] > 0
+
+    def mask(image: np.ndarray, colour: tuple[int, ...]) -> None:
+        cv2.fillPoly(image, [np.array([(76, 150), (128, 138), (180, 150), (176, 195), (128, 222), (80, 195)])], colour)
+
+    def glasses(image: np.ndarray, colour: tuple[int, ...]) -> None:
+        for x, y in ((100, 125), (156, 125)):
+            cv2.ellipse(image, (x, y), (25, 17), 0, 0, 360, colour, -1)
+        cv2.line(image, (115, 120), (141, 120), colour, 4)
+
+    def hand(image: np.ndarray, colour: tuple[int, ...]) -> None:
+        for finger in range(4):
+            cv2.line(image, (185, 245 - 8 * finger), (105 + 6 * finger, 190 - 13 * finger), colour, 12)
+        cv2.ellipse(image, (190, 225), (34, 40), 30, 0, 360, colour, -1)
+
+    def hair(image: np.ndarray, colour: tuple[int, ...]) -> None:
+        for strand in range(9):
+            cv2.line(image, (120 - 6 * strand, 55), (116 - 5 * strand, 160), colour, 4)
+
+    return {
+        "mask": drawn(mask, (150, 190, 215)),
+        "sunglasses": drawn(glasses, (25, 25, 30)),
+        "hand": drawn(hand, cheek),
+        "hair over an eye": drawn(hair, brow),
+    }
+
+
+def caught(verdict: Verdict) -> bool:
+    return verdict.share <= CAUGHT_SHARE
+
+
+def alarmed(verdict: Verdict) -> bool:
+    return verdict.share < ALARM_SHARE
+
+
+Verdicts = dict[str, list[Verdict]]
+
+
+def judged(cases: Sequence[Case]) -> tuple[Verdicts, Verdicts, Verdicts]:
+    """Verdicts on the net's answer and on the sharp original, by degradation; and on other faces, by kind."""
+    honest: Verdicts = {}
+    ideal: Verdicts = {}
+    wrong: Verdicts = {}
+    for case in cases:
+        honest.setdefault(case.how.name, []).append(judge(case.crop, case.restored, shrink=case.shrink))
+        ideal.setdefault(case.how.name, []).append(judge(case.crop, case.clean, shrink=case.shrink))
+        for kind, answer in dishonest(case, cases).items():
+            wrong.setdefault(kind, []).append(judge(case.crop, answer, shrink=case.shrink))
+    return honest, ideal, wrong
+
+
+def show_rows(title: str, rows: Verdicts, what: Callable[[Verdict], bool]) -> None:
+    print(f"\n{title:<44} {'judged':>6} {'share':>7}   score: 2 %   half   98 %")
+    for name, verdicts in {**rows, "all": [verdict for row in rows.values() for verdict in row]}.items():
+        low, middle, high = np.percentile([verdict.score for verdict in verdicts], (2, 50, 98))
+        share = 100.0 * np.mean([what(verdict) for verdict in verdicts])
+        print(f"{name:<44} {len(verdicts):>6} {share:>5.1f} % {low:>13.2f} {middle:>6.2f} {high:>6.2f}")
+
+
+def show_trade(honest: Verdicts, ideal: Verdicts, wrong: Verdicts) -> None:
+    """What other limits would give: both limits times a factor."""
+    kinds = {"net": honest, "original": ideal, "persons": {}, "parts": {}}
+    for kind, row in wrong.items():
+        kinds["parts" if kind.split()[0] in ("detail", "eyes", "nose", "mouth") else "persons"][kind] = row
+    scores = {name: np.array([one.score for row in rows.values() for one in row]) for name, rows in kinds.items()}
+    alarm, catch = (_score_of(share) for share in (ALARM_SHARE, CAUGHT_SHARE))
+    print("\nlimits times   alarms: net   original   caught: another person   a part or detail")
+    for factor in (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0):
+        alarms = [100.0 * np.mean(scores[name] > factor * alarm) for name in ("net", "original")]
+        catches = [100.0 * np.mean(scores[name] >= factor * catch) for name in ("persons", "parts")]
+        print(f"{factor:>12.2f} {alarms[0]:>11.1f} % {alarms[1]:>8.1f} % {catches[0]:>22.1f} % {catches[1]:>12.1f} %")
+
+
+def _score_of(share: float) -> float:
+    """The score at which the guard's smooth step comes down to ``share``."""
+    scores = np.linspace(DOUBT, WRONG, 4001)
+    way = (scores - DOUBT) / (WRONG - DOUBT)
+    return float(scores[np.argmax(1.0 - way * way * (3.0 - 2.0 * way) <= share)])
+
+
+def show_covered(faces: Sequence[tuple[int, UInt8Image]], net: Callable[[UInt8Image], UInt8Image]) -> None:
+    """What the net does to a covered face and what the guard says; and if the cover had been taken away."""
+    how = Degradation("photo", blur=1.5, noise=8.0, quality=60)
+    rows: dict[str, list[tuple[float, float, Verdict, Verdict]]] = {}
+    for person, clean in faces:
+        for kind, (face, where) in covered(clean).items():
+            crop = degraded(face, how, person)
+            restored = net(crop)
+            change = np.abs(restored.astype(np.float32) - face).mean(axis=2)
+            verdicts = judge(crop, restored, shrink=1.0), judge(crop, clean, shrink=1.0)
+            rows.setdefault(kind, []).append((float(change[where].mean()), float(change[~where].mean()), *verdicts))
+    print(
+        "\ncovered by           net's levels off the sharp face: under it, elsewhere   alarms   uncovered again: caught"
+    )
+    for kind, row in rows.items():
+        under, elsewhere = np.mean([one[:2] for one in row], axis=0)
+        alarms, catches = (
+            100 * np.mean([alarmed(one[2]) for one in row]),
+            100 * np.mean([caught(one[3]) for one in row]),
+        )
+        print(f"{kind:<18} {under:>46.1f} {elsewhere:>10.1f} {alarms:>8.1f} % {catches:>22.1f} %")
+
+
+def show_time(case: Case) -> None:
+    for side in (256, 512):
+        pair = [cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC) for image in (case.crop, case.restored)]
+        start = time.perf_counter()
+        for _ in range(50):
+            judge(pair[0], pair[1], shrink=1.0)
+        print(f"{side} px: {1000.0 * (time.perf_counter() - start) / 50:.1f} ms a crop")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--half", choices=("a", "b", "both"), default="b")
+    parser.add_argument("--faces", type=int, help="at most so many of them")
+    arguments = parser.parse_args()
+    chosen = [
+        (person, face)
+        for person, face in enumerate(portraits(arguments.folder))
+        if arguments.half == "both" or arguments.half == "ab"[person % 2]
+    ][: arguments.faces]
+    net = embedded_net()
+    cases = cases_of(chosen, net)
+    print(f"{len(chosen)} persons, {len(cases)} degraded crops, {MODEL}")
+    honest, ideal, wrong = judged(cases)
+    show_rows("false alarms (share below 0.9): the net", honest, alarmed)
+    show_rows("false alarms: the sharp original", ideal, alarmed)
+    show_rows("caught (share 0.5 or less)", wrong, caught)
+    show_trade(honest, ideal, wrong)
+    show_covered(chosen, net)
+    show_time(cases[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ COLOR_FIXES = ("lab", "none")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 SHARP_FACES = ("keep", "restore")
 RUNTIMES = ("eager", "compiled")
+GUARD = ("on", "off")
 NO_FACE = ("copy", "skip", "fail")
 FORMATS = ("png", "jpg", "webp", "bmp", "tiff", "same")
 
@@ -93,11 +94,15 @@ class ComposeOptions:
     color_fix: str | None = None
     sharpen: float = 0.0
     sharp_faces: str = "keep"
+    guard: str | None = None
+    """None: on for whole photos, off for --aligned."""
     upscale: float | None = None
     """None: auto (see ``upscale.choose_scale``); for aligned input None is 1."""
 
     def __post_init__(self) -> None:
         _one_of("--mask", self.mask, MASKS)
+        if self.guard is not None:
+            _one_of("--guard", self.guard, GUARD)
         _one_of("--sharp-faces", self.sharp_faces, SHARP_FACES)
         if self.color_fix is not None:
             _one_of("--color-fix", self.color_fix, COLOR_FIXES)

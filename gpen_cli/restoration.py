@@ -16,6 +16,7 @@ from gpen_cli.condition import face_warnings
 from gpen_cli.data import AlignedFace, Face, FaceReport, Float32Array, Photo, PhotoPixels, UInt8Image
 from gpen_cli.detect.search import find_faces
 from gpen_cli.engine import Engine, crop_side
+from gpen_cli.guard import judge
 from gpen_cli.log import StageClock
 from gpen_cli.options import ComposeOptions, Options
 from gpen_cli.restore_crop import LUMA, residual_of
@@ -42,11 +43,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Crop:
-    """What came of one face. restored: (S, S, 3) uint8, or None when it is kept (``reason``); labels: ParseNet's or None."""
+    """What came of one face. restored: (S, S, 3) uint8, or None when it is kept (``reason``); labels: ParseNet's or None.
+
+    share: how much of the change the guard lets through, with the ``reason`` when that is not all.
+    """
 
     face: AlignedFace
     restored: UInt8Image | None
     reason: str | None = None
+    share: float = 1.0
     labels: np.ndarray | None = None
 
 
@@ -112,6 +117,7 @@ def _resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration:
     """The photo with its restored faces, at the size the options ask for."""
+    crops = [guarded(crop, options) for crop in crops]
     asked = options.compose.upscale
     if (options.run.aligned or options.run.in_place) and asked is None:
         asked = 1.0
@@ -133,6 +139,20 @@ def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration
     )
 
 
+def guarded(crop: Crop, options: Options) -> Crop:
+    """The crop after the guard looked at it: whole, to be blended back, or not to be used."""
+    wanted = options.compose.guard or ("off" if options.run.aligned else "on")
+    if wanted == "off" or crop.restored is None:
+        return crop
+    size = crop.restored.shape[0]
+    face = _at_size_of(crop.face, size)
+    shrink = 1.0 / geometry.scale_of(face.crop_from_photo)
+    verdict = judge(face.pixels, crop.restored, shrink=shrink)
+    if verdict.share <= 0.0:
+        return replace(crop, restored=None, reason=verdict.reason)
+    return replace(crop, share=verdict.share, reason=verdict.reason)
+
+
 def _report(crop: Crop) -> FaceReport:
     decision = "kept" if crop.restored is None else "restored"
     return FaceReport(
@@ -151,6 +171,7 @@ def _patch(crop: Crop, options: ComposeOptions) -> compose.Patch:
         weight=options.fidelity_weight,
         sharpen=options.sharpen,
     )
+    residual *= np.float32(crop.share)
     return compose.Patch(residual, _mask(crop, face.pixels.shape[0], options.mask), face.crop_from_photo)
 
 
@@ -186,7 +207,7 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
     )
     face = _resize(np.clip(before.astype(np.float32) + residual, 0, 255), size)
     shown = enlarge(photo.shown, size)
-    delta = (face - shown) * np.float32(min(1.0, options.fidelity_weight))
+    delta = (face - shown) * np.float32(crop.share * min(1.0, options.fidelity_weight))
     if options.mask != "auto":
         delta *= _resize(_mask(crop, side, options.mask), size)[..., None]
     if photo.gray:

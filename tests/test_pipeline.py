@@ -420,3 +420,39 @@ class TestRestorer:
 
 def test_setup_is_plain():
     assert Setup("cpu", "fp32", 1, 1).runtime == "eager"
+
+
+class TestGuard:
+    """A net that answers with another person does not get its way, unless the guard is off."""
+
+    @pytest.fixture(scope="class")
+    def detector(self):
+        from gpen_cli.detect import make_detector
+
+        return make_detector(FaceOptions(), r50_weights=None, device="cpu", threads=1)
+
+    @pytest.fixture(scope="class")
+    def other(self, detector, hopper) -> np.ndarray:
+        """Another person's aligned crop."""
+        from gpen_cli.detect.search import find_faces
+        from gpen_cli.geometry import crop_from_photo, warp_crop
+
+        (face,) = find_faces(detector, hopper, FaceOptions()).faces
+        return warp_crop(hopper, crop_from_photo(face.landmarks, "gpen", 256), 256)
+
+    def restore(self, photo: np.ndarray, other: np.ndarray, detector, guard: str | None):
+        options = Options(compose=ComposeOptions(upscale=1.0, guard=guard, sharp_faces="restore"))
+        with Restorer(options, engine=engine_of(StandInNet(lambda crop: other), detector=detector)) as restorer:
+            return restorer.restore_with_faces(photo)
+
+    def test_the_photos_own_face_stays(self, astronaut, other, detector):
+        done = self.restore(astronaut, other, detector, None)
+        (report,) = done.faces
+        assert report.decision == "kept"
+        assert "differs" in (report.reason or "")
+        assert np.array_equal(done.pixels, astronaut)
+
+    def test_off_lets_it_through(self, astronaut, other, detector):
+        done = self.restore(astronaut, other, detector, "off")
+        assert done.faces[0].decision == "restored"
+        assert not np.array_equal(done.pixels, astronaut)

@@ -16,6 +16,7 @@ from gpen_cli.options import (
     COLOR_FIXES,
     DETECTORS,
     FORMATS,
+    GUARD,
     MASKS,
     NO_FACE,
     PRECISIONS,
@@ -131,6 +132,14 @@ class SharedFlags:
             "all the same.",
         ),
     ] = "keep"  # fmt: skip
+    guard: Annotated[
+        str | None,
+        typer.Option(
+            "--guard", metavar=_choice(GUARD), rich_help_panel=_LOOK,
+            help="Blend a restored face back, or leave the photo's own, when it no longer is the same person "
+            "(default on; with --aligned off).",
+        ),
+    ] = None  # fmt: skip
     min_face: Annotated[
         int,
         typer.Option("--min-face", metavar="PX", rich_help_panel=_FACES, help="Smallest face, longer side of its box."),
@@ -337,6 +346,7 @@ def build_options(
             color_fix=flags.color_fix,
             sharpen=flags.sharpen,
             sharp_faces=flags.sharp_faces,
+            guard=flags.guard,
             upscale=parse_upscale(flags.upscale),
         ),
         read=ReadOptions(

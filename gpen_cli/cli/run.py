@@ -137,6 +137,7 @@ def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
     others = Counter(report.reason or report.decision for report in outcome.faces if report.decision != "restored")
     left = "".join(f"; {count} not: {reason}" for reason, count in others.items())
     lines.append(f"faces: {len(outcome.faces)} found, {len(restored)} restored{left}")
+    lines.extend(f"guard: {report.reason}" for report in restored if report.reason)
     for number, report in enumerate(outcome.faces, start=1):
         lines.extend(f"face {number}: {warning}" for warning in report.warnings)
     nets = Counter(report.net for report in restored)
