@@ -54,6 +54,8 @@ def check_target(job: Job, options: Options) -> Outcome | None:
         require_replaceable(compare_path(target))
     if target.is_dir():
         raise PhotoError(f"{job.name}: the result's name {target} is taken by a folder; give another -o.")
+    if target.exists() and not target.is_file():
+        raise PhotoError(f"{job.name}: {target} is a pipe or device; give a file, or -o - to pipe.")
     if not target.exists():
         return None
     if run.skip_existing:

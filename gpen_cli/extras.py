@@ -31,6 +31,10 @@ def require_replaceable(path: Path) -> None:
     """Raises PhotoError when ``path`` exists and gpen did not make it."""
     if not path.exists():
         return
+    if not path.is_file():
+        raise PhotoError(
+            f"{path} is a pipe or device, no file that can be replaced; give another name, or -o - to pipe."
+        )
     try:
         ours = is_our_output(path.read_bytes())
     except OSError:

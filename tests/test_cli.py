@@ -380,8 +380,9 @@ class TestBatch:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == code, errors
         assert b"Traceback" not in errors
-        for path in (tmp_path / "out").iterdir():
-            assert not path.name.startswith("."), path
+        left = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.endswith(".png"))
+        assert left == [".gpen-manifest.jsonl"]
+        for path in (tmp_path / "out").glob("*.png"):
             Image.open(path).load()
 
 
@@ -406,6 +407,27 @@ def test_a_reader_that_goes_away_does_not_end_the_run(photo, tmp_path):
     assert process.wait(60) == 0, errors
     assert b"Traceback" not in errors
     assert len(list((tmp_path / "out").glob("*.png"))) == 4
+
+
+def test_a_pipe_is_no_target(photo, tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    result = gpen("enhance", photo, "-o", tmp_path / "pipe.png")
+    assert result.returncode == 3
+    assert "pipe" in error_of(result)
+
+
+def test_a_second_interrupt_ends_at_once_whatever_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "never.jpg")  # reading it waits for ever
+    command = [sys.executable, "-m", "gpen_cli", "enhance", str(tmp_path / "never.jpg")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    while b"detector" not in process.stderr.readline():
+        pass
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
 
 
 class TestModels:

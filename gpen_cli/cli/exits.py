@@ -23,16 +23,32 @@ class TerminatedError(BaseException):
     """SIGTERM arrived; like KeyboardInterrupt, no ``except Exception`` may swallow it."""
 
 
-def _on_sigterm(signum: int, frame: FrameType | None) -> None:
-    raise TerminatedError
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM stops the run in order; a second ends the process at once, whatever it waits for."""
+    stopping = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping:
+            os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)
+        stopping = True
+        raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """Runs a command's body; leaves by ``typer.Exit`` with the code of design.md, never by a traceback of the user's fault."""
-    signal.signal(signal.SIGTERM, _on_sigterm)
     try:
-        yield
+        with _stoppable():
+            yield
     except GpenError as error:
         _say(str(error))
         raise typer.Exit(error.exit_code) from None
