@@ -99,11 +99,22 @@ def plan(given: argparse.Namespace) -> list[Job]:
     return plan_enhance([source], output=output, output_dir=None, suffix="", format_name=None)
 
 
+def _set_up_log(given: argparse.Namespace) -> None:
+    """The old script always wrote a log here; where that cannot be, the run goes on without, unless the file was asked for."""
+    file = None if given.log_file == "none" else Path(given.log_file)
+    try:
+        log.set_up(given.log_level, file)
+    except UsageError:
+        if given.log_file != DEFAULT_LOG:
+            raise
+        log.set_up(given.log_level, None)
+
+
 def main(arguments: Sequence[str]) -> int:
     given = parse(arguments)
     try:
         with exit_codes():
-            log.set_up(given.log_level, None if given.log_file == "none" else Path(given.log_file))
+            _set_up_log(given)
             options = build_options(flags_of(given), channel_order="bgr" if given.channel == "bgr" else "rgb")
             jobs = plan(given)
             from gpen_cli.cli.files import make_folders

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,7 @@ class Batcher:
         waiting = _Waiting(crop, Future(), 0)
         with self._changed:
             if self._closed:
-                raise RuntimeError("the batcher is closed")
+                raise CancelledError("the device thread has ended")
             waiting.order = self._submitted
             self._submitted += 1
             self._queues.setdefault(net, deque()).append(waiting)

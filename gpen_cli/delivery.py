@@ -43,8 +43,13 @@ def check_target(job: Job, options: Options) -> Outcome | None:
     if job.refusal is not None:
         raise PhotoError(job.refusal)
     target, run = job.target, options.run
-    if run.debug_mask is not None and not run.overwrite:
-        require_replaceable(run.debug_mask)
+    if run.debug_mask is not None:
+        if target is not None and run.debug_mask.absolute() == target.absolute():
+            raise PhotoError(f"--debug-mask {run.debug_mask} is the result's own name; give another.")
+        if run.debug_mask.exists() and Path(job.source).exists() and run.debug_mask.samefile(job.source):
+            raise PhotoError(f"--debug-mask {run.debug_mask} is the photo itself; give another name.")
+        if not run.overwrite:
+            require_replaceable(run.debug_mask)
     if target is None or run.dry_run:
         return None
     if run.in_place:

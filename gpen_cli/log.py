@@ -60,6 +60,8 @@ def write_above_bar(line: str, *, error: bool = False) -> None:
     """A line to stderr (or stdout) that does not tear a progress bar. What stderr cannot spell is escaped; a path on stdout
     that is no text keeps its own bytes, so that what reads it finds the file."""
     stream = sys.stderr if error else sys.stdout
+    if stream is None:  # closed by whoever started us
+        return
     if _bar_is_shown:
         from tqdm import tqdm
 
@@ -95,7 +97,7 @@ def set_up(level: str, file: Path | None, *, append: bool = True) -> None:
     root.setLevel(LEVELS[level])
     root.propagate = False
     console = _ConsoleHandler()
-    console.setFormatter(_ConsoleFormatter(colour=sys.stderr.isatty()))
+    console.setFormatter(_ConsoleFormatter(colour=sys.stderr is not None and sys.stderr.isatty()))
     root.addHandler(console)
     if file is not None:
         try:
@@ -106,6 +108,7 @@ def set_up(level: str, file: Path | None, *, append: bool = True) -> None:
             raise UsageError(
                 f"--log-file {file} cannot be written: {error.strerror or error}; name another."
             ) from error
+        handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk must not stop the photos
         handler.setFormatter(logging.Formatter(_FILE_FORMAT))
         root.addHandler(handler)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from gpen_cli.batcher import Batcher, CropResult
@@ -31,7 +31,8 @@ MAX_DEFAULT_WORKERS = 8
 ALIVE_PER_WORKER = 3
 """Photos alive for each reader: one being read, one at the device, one being written."""
 
-_RUN_ERRORS = (WeightsError, DeviceError, OutputError, UsageError)
+_RUN_ERRORS = (WeightsError, DeviceError, OutputError, UsageError, CancelledError)
+"""What ends the run, or comes from its ending (CancelledError); all else is one photo's."""
 
 
 @dataclass(frozen=True)
@@ -46,37 +47,61 @@ class _Prepared:
     outcome: Outcome | None = None
 
 
-def restore_photos(jobs: Iterable[Job], engine: Engine, options: Options) -> Iterator[Outcome]:
-    """Restores every job and yields its outcome, in the order of the jobs.
+def restore_photos(jobs: Iterable[Job], engine: Engine, options: Options) -> PhotoRun:
+    """Restores every job; iterate over the answer for the outcomes, in the order of the jobs.
 
-    Raises WeightsError, DeviceError, OutputError: what is done stays done. Closing the iterator (Ctrl-C) lets what is being
-    written finish, drops the rest, and leaves no thread behind.
+    Raises (while iterating) WeightsError, DeviceError, OutputError: what is done stays done.
     """
-    run = _Run(engine, options)
-    try:
-        yield from run.outcomes(iter(jobs))
-    finally:
-        run.close()
+    return PhotoRun(jobs, engine, options)
 
 
-class _Run:
-    def __init__(self, engine: Engine, options: Options) -> None:
+class PhotoRun:
+    """Outcomes in order. ``close`` (Ctrl-C; it also happens after an error or the last photo) lets what is being written
+    finish, drops the rest and leaves no thread behind; ``leftover`` then has the outcomes of photos that were finished and
+    not yet handed out."""
+
+    def __init__(self, jobs: Iterable[Job], engine: Engine, options: Options) -> None:
         self._engine = engine
         self._options = options
         workers = options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())
-        self._alive = ALIVE_PER_WORKER * workers
+        self._most_alive = ALIVE_PER_WORKER * workers
         self._batcher = Batcher(engine.net, preload=None if options.run.dry_run else engine.preload)
         self._readers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-read")
         self._writers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-write")
+        self._jobs = iter(jobs)
+        self._alive: deque[Future[Outcome]] = deque()
+        self._closed = False
+        self.leftover: list[Outcome] = []
 
-    def outcomes(self, jobs: Iterator[Job]) -> Iterator[Outcome]:
-        alive: deque[Future[Outcome]] = deque()
-        for job in jobs:
-            alive.append(self._start(job))
-            if len(alive) >= self._alive:
-                yield alive.popleft().result()
-        while alive:
-            yield alive.popleft().result()
+    def __iter__(self) -> PhotoRun:
+        return self
+
+    def __next__(self) -> Outcome:
+        try:
+            for job in self._jobs:
+                self._alive.append(self._start(job))
+                if len(self._alive) >= self._most_alive:
+                    break
+            if not self._alive:
+                raise StopIteration
+            outcome = self._alive[0].result()  # taken off only when it is there: an interruption must not lose it
+            self._alive.popleft()
+            return outcome
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends all threads. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._batcher.close(cancel=True)
+        self._readers.shutdown(wait=True)
+        self._writers.shutdown(wait=True, cancel_futures=True)
+        ended = [future for future in self._alive if future.done() and not future.cancelled()]
+        self.leftover = [future.result() for future in ended if future.exception() is None]
 
     def _start(self, job: Job) -> Future[Outcome]:
         """Sends the job to the readers; what they have read goes on to the writers by itself."""
@@ -96,13 +121,6 @@ class _Run:
             outcome.set_result(self._finish(prepared))
         except BaseException as error:  # noqa: BLE001  the consumer raises it
             outcome.set_exception(error)
-
-    def close(self) -> None:
-        """Ends all threads: what is being written is finished, what waits is dropped."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
-        self._batcher.close(cancel=True)
-        self._readers.shutdown(wait=True)
-        self._writers.shutdown(wait=True, cancel_futures=True)
 
     # -- one photo, first half: on a reader thread ---------------------------------------------------------------------
 

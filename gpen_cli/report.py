@@ -57,6 +57,8 @@ def _face(report: FaceReport) -> dict[str, Any]:
 def _refuse_foreign(path: Path) -> None:
     """Raises UsageError for an existing file that is no report: a slip of the pen must not cost a photo."""
     try:
+        if not path.is_file():
+            return
         with path.open("rb") as file:
             first = file.read(1)
     except OSError:

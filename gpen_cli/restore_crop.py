@@ -14,6 +14,9 @@ from gpen_cli.data import Float32Array, UInt8Image
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # Rec. 601, as JPEG's Y
 COLOR_SIGMA = 1 / 16
 """Blur that parts skin tone from features, as a share of the crop: wider than an eye, narrower than a cheek."""
+ONE_TINT = 2.1
+"""Spread of a and b (CIELAB) about a curve of lightness, below which a crop has one tint. shared/faces/old: 0.0 to 1.7; the
+colour portraits of whole: 2.6 (nearly gray ones) to 19."""
 DETAIL_SIGMA = 1 / 128
 """Blur under which --fidelity-weight above 1 and --sharpen see detail (2 px of a 256 crop)."""
 LOCAL_RANGE = np.ones((5, 5), np.uint8)
@@ -61,7 +64,19 @@ def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
     """
     lab_before, lab_after = _lab(before), _lab(after)
     shift = _blur(lab_before - lab_after, COLOR_SIGMA)
+    if _is_tinted_monochrome(lab_before):
+        # A sepia print has one tint: the net, trained on colour, would draw pink lips and gray hair into it.
+        shift[..., 1:] = lab_before[..., 1:] - lab_after[..., 1:]
     return _rgb(lab_after + shift) - _rgb(lab_after)
+
+
+def _is_tinted_monochrome(lab: Float32Array) -> bool:
+    """Whether the chroma of a crop follows from its lightness, as in gray, sepia and yellowed prints."""
+    smooth = _blur(lab, DETAIL_SIGMA).reshape(-1, 3)
+    lightness = smooth[:, 0] / 100.0
+    terms = np.stack((np.ones_like(lightness), lightness, lightness * lightness), axis=1)
+    rest = smooth[:, 1:] - terms @ np.linalg.lstsq(terms, smooth[:, 1:], rcond=None)[0]
+    return bool(rest.std(axis=0).max() < ONE_TINT)
 
 
 def stronger_detail(before: Float32Array, after: Float32Array, weight: float) -> Float32Array:

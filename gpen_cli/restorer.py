@@ -11,7 +11,7 @@ import numpy as np
 from gpen_cli.batcher import Batcher
 from gpen_cli.data import FaceReport, Photo, PhotoPixels
 from gpen_cli.engine import Engine, build_engine
-from gpen_cli.errors import PhotoError
+from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.log import StageClock
 from gpen_cli.options import Options
 from gpen_cli.pipeline import collect_crops
@@ -36,6 +36,7 @@ class Restorer:
     def __init__(self, options: Options | None = None, *, engine: Engine | None = None) -> None:
         self._options = options or Options()
         self._engine = engine or build_engine(self._options)
+        self._closed = False
         self._batcher = Batcher(self._engine.net, preload=self._engine.preload)
 
     def restore(self, pixels: PhotoPixels) -> PhotoPixels:
@@ -47,8 +48,10 @@ class Restorer:
 
     def restore_with_faces(self, pixels: PhotoPixels) -> Restored:
         """Like ``restore``, with what was decided about each face."""
-        gray = pixels.ndim == 2
+        if self._closed:
+            raise UsageError("This Restorer is closed; make a new one.")
         photo = _photo(pixels)
+        gray = pixels.ndim == 2
         clock = StageClock()
         plan = plan_photo(photo, self._engine, self._options, clock)
         results = tuple(self._batcher.submit(face.pixels, face.net) for face in plan.faces)
@@ -57,7 +60,8 @@ class Restorer:
         return Restored(done.pixels[..., 0] if gray else done.pixels, done.reports, done.scale)
 
     def close(self) -> None:
-        """Ends the device thread. Calls after this fail."""
+        """Ends the device thread. Calls after this raise UsageError."""
+        self._closed = True
         self._batcher.close()
 
     def __enter__(self) -> Restorer:
@@ -70,6 +74,8 @@ class Restorer:
 
 
 def _photo(pixels: PhotoPixels) -> Photo:
+    if not isinstance(pixels, np.ndarray):
+        raise PhotoError(f"pixels are a {type(pixels).__name__}; give a NumPy array, (height, width, 3) RGB.")
     if pixels.dtype not in (np.uint8, np.uint16):
         raise PhotoError(f"pixels are {pixels.dtype}; give uint8 (0..255) or uint16 (0..65535).")
     gray = pixels.ndim == 2

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from gpen_cli.errors import PhotoError, UsageError
@@ -36,6 +37,8 @@ STDIN = "-"
 ORIGINAL_SUFFIX = ".orig"
 """What --in-place keeps originals under; such files are no photos of a folder."""
 SNIFF_BYTES = 64
+STREAM_LIMIT_BYTES = 2 * 1024**3
+_BLOCK = 1 << 20
 _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 
@@ -141,7 +144,7 @@ def _is_photo(path: Path) -> bool:
 def read_source(source: str, name: str, *, allow_private_urls: bool = False) -> bytes:
     """The bytes of a file, URL or standard input. Raises PhotoError with one sentence."""
     if source == STDIN:
-        data = sys.stdin.buffer.read()
+        data = _read_stream(sys.stdin.buffer, "Standard input")
         if not data:
             raise PhotoError(
                 "Standard input is empty; pipe a picture into it: gpen enhance - < photo.jpg > restored.png"
@@ -151,6 +154,11 @@ def read_source(source: str, name: str, *, allow_private_urls: bool = False) -> 
         return fetch_url(source, allow_private=allow_private_urls)
     path = Path(source)
     try:
+        if path.exists() and not _is_regular(path) and not path.is_dir():
+            if not path.is_fifo():
+                raise PhotoError(f"{name} is a device or socket, no photo; name a file.")
+            with path.open("rb") as stream:
+                return _read_stream(stream, name)
         return path.read_bytes()
     except FileNotFoundError as error:
         raise PhotoError(f"{name} does not exist; check the path.") from error
@@ -159,6 +167,20 @@ def read_source(source: str, name: str, *, allow_private_urls: bool = False) -> 
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise PhotoError(f"{name} cannot be read: {reason}; check the file and its permissions.") from error
+
+
+def _read_stream(stream: BinaryIO, name: str) -> bytes:
+    """What a pipe holds, up to a limit: it may never end."""
+    blocks: list[bytes] = []
+    total = 0
+    while block := stream.read(_BLOCK):
+        blocks.append(block)
+        total += len(block)
+        if total > STREAM_LIMIT_BYTES:
+            raise PhotoError(
+                f"{name} gives more than {STREAM_LIMIT_BYTES / 2**30:g} GB; save it as a file and name that."
+            )
+    return b"".join(blocks)
 
 
 def stamp_of(source: str) -> tuple[int, int] | None:

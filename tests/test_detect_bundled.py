@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -193,3 +195,11 @@ def test_r50_without_weights_is_one_sentence():
 def test_the_mobile_net_can_be_asked_for_although_r50_is_there(tmp_path: Path):
     made = make_detector(FaceOptions(detector="retinaface-mobile"), r50_weights=tmp_path, device="cpu", threads=1)
     assert made.name.startswith("retinaface-mobile")
+
+
+def test_nothing_is_reported_to_anybody(tmp_path):
+    """onnxruntime 1.29 and later collects telemetry unless told not to, beginning with its import."""
+    code = "from gpen_cli.detect.bundled import BundledDetector; BundledDetector()"
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": os.environ["PATH"]}
+    subprocess.run([sys.executable, "-c", code], check=True, env=home)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

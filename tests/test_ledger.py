@@ -197,7 +197,7 @@ class TestResume:
         assert "stopped after 1" in fast.stderr
         some = self.gpen(photos, tmp_path / "out", "--max-failures", 3, "--workers", 1)
         assert some.exit_code == 7
-        assert "failed 3" in some.stderr
+        assert "stopped after 3" in some.stderr
 
     def test_keep_mtime_and_strip_metadata(self, photos, tmp_path):
         exif = Image.Exif()

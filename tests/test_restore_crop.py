@@ -72,6 +72,24 @@ def test_lab_keeps_the_photos_tone(crop, restored):
     assert np.abs(tone(restored) - tone(crop)).max() > 4.0  # the answer was really warmer
 
 
+def test_a_sepia_print_keeps_its_one_tint_and_a_colour_photo_its_colours(crop, restored):
+    gray = luma(crop)[..., None]
+    sepia = np.clip(np.rint(gray * (1.0, 0.86, 0.68)), 0, 255).astype(np.uint8)
+    colourful = np.clip(
+        np.rint(luma(restored)[..., None] + 30 * np.sin(np.arange(3) + crop[..., :1] / 20)), 0, 255
+    ).astype(np.uint8)
+
+    def chroma(image):
+        return cv2.cvtColor(np.clip(image, 0, 255).astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[..., 1:]
+
+    kept = sepia + residual_of(sepia, colourful, **{**PLAIN, "color_fix": "lab"})
+    inside = (kept > 2).all(axis=2) & (kept < 253).all(axis=2)  # where RGB can hold the colour
+    assert np.abs(chroma(kept) - chroma(sepia))[inside].mean() < 1.0
+    assert np.abs(chroma(colourful) - chroma(sepia)).mean() > 5.0
+    changed = crop + residual_of(crop, colourful, **{**PLAIN, "color_fix": "lab"})
+    assert np.abs(chroma(changed) - chroma(crop)).mean() > 2.0
+
+
 def test_sharpen_steepens_edges_without_halos(crop, restored):
     plain = crop + residual_of(crop, restored, **PLAIN)
     sharp = crop + residual_of(crop, restored, **{**PLAIN, "sharpen": 1.0})

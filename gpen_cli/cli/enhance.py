@@ -54,7 +54,7 @@ def enhance(
     with exit_codes():
         require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
-        sources = [*(photos or []), *(input or [])]
+        sources = _each_once([*(photos or []), *(input or [])])
         options = build_options(shared, debug_mask=debug_mask)
         file, folder = _where(sources, output, output_dir, auto_name=auto_name)
         _check(sources, debug_mask)
@@ -79,6 +79,15 @@ def log_level(shared: SharedFlags, auto: str) -> str:
     if shared.quiet:
         return "error"
     return auto if shared.log_level == "auto" else shared.log_level
+
+
+def _each_once(sources: list[str]) -> list[str]:
+    """The sources, each photo under the first name it was given."""
+    seen: dict[str, str] = {}
+    for source in sources:
+        is_file = "://" not in source and source != "-"
+        seen.setdefault(os.path.realpath(source) if is_file else source, source)
+    return list(seen.values())
 
 
 def _check(sources: list[str], debug_mask: Path | None) -> None:
@@ -109,6 +118,8 @@ def _where(
     if path.is_dir() or output.endswith(("/", os.sep)) or len(set(sources)) > 1:
         if path.is_file():
             raise UsageError(f"-o {output} is a file, but there are several photos; give a folder.")
+        if not path.is_dir() and not output.endswith(("/", os.sep)) and path.suffix:
+            raise UsageError(f"-o {output} looks like a file, but there are several photos; give a folder ({output}/).")
         return None, path
     if auto_name:
         raise UsageError(f"-o {output} names the result and --auto-name asks for a name; give one of them.")

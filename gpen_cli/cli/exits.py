@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -10,17 +11,23 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import typer
 
-from gpen_cli.errors import INTERRUPTED, TERMINATED, GpenError, OutputError
+from gpen_cli.errors import INTERRUPTED, TERMINATED, GpenError, OutputError, UsageError
 
 log = logging.getLogger(__name__)
 
 
 class TerminatedError(BaseException):
     """SIGTERM arrived; like KeyboardInterrupt, no ``except Exception`` may swallow it."""
+
+
+_STOPS = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
+"""Ctrl-C, a polite kill, and the terminal that is closed."""
 
 
 @contextmanager
@@ -35,7 +42,7 @@ def _stoppable() -> Iterator[None]:
         stopping = True
         raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in _STOPS}
     try:
         yield
     finally:
@@ -48,6 +55,7 @@ def exit_codes() -> Iterator[None]:
     """Runs a command's body; leaves by ``typer.Exit`` with the code of design.md, never by a traceback of the user's fault."""
     try:
         with _stoppable():
+            _require_working_folder()
             yield
     except GpenError as error:
         _say(str(error))
@@ -56,7 +64,7 @@ def exit_codes() -> Iterator[None]:
         _say("interrupted; what was finished stays.")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        _say("told to stop (SIGTERM); what was finished stays.")
+        _say("told to stop; what was finished stays.")
         raise typer.Exit(TERMINATED) from None
     except BrokenPipeError:
         # Paths that nobody reads are let go (``run.py``); a picture that nobody took is a result that was not delivered.
@@ -65,10 +73,27 @@ def exit_codes() -> Iterator[None]:
         raise typer.Exit(OutputError.exit_code) from None
     except (typer.Exit, typer.Abort):
         raise
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            _report_bug()
+        silence_stdout()
+        _say("what is printed cannot be written: the disk is full.")
+        raise typer.Exit(OutputError.exit_code) from None
     except Exception:  # noqa: BLE001  a bug of ours: shown whole, because that is what we need to mend it
-        traceback.print_exc()
-        _say("this is an error inside gpen; please report it with the lines above.")
-        raise typer.Exit(1) from None
+        _report_bug()
+
+
+def _require_working_folder() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError("The working folder no longer exists; change to another one.") from error
+
+
+def _report_bug() -> NoReturn:
+    traceback.print_exc()
+    _say("this is an error inside gpen; please report it with the lines above.")
+    raise typer.Exit(1) from None
 
 
 def silence_stdout() -> None:

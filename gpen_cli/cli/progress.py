@@ -23,7 +23,7 @@ class Progress:
         self._begin = self._last = time.monotonic()
         self._shown = shown
         self._bar = None
-        if shown and sys.stderr.isatty():
+        if shown and sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, unit="photo", file=sys.stderr, dynamic_ncols=True, smoothing=0.1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpen_cli.cli.exits import silence_stdout
 from gpen_cli.cli.progress import Progress
 from gpen_cli.data import Job, Outcome
-from gpen_cli.errors import SOME_FAILED, UsageError
+from gpen_cli.errors import SOME_FAILED, OutputError, UsageError
 from gpen_cli.log import RunSummary, write_above_bar
 from gpen_cli.options import ComposeOptions, Options
 
@@ -84,22 +84,28 @@ def run_jobs(jobs: Sequence[Job], options: Options, flags: RunFlags) -> int:
         report = stack.enter_context(ReportWriter(flags.report, engine.setup, names)) if flags.report else None
         bar = stack.enter_context(Progress(len(todo), shown=flags.progress))
         tally, stages = Tally(), RunSummary()
+
+        def take(outcome: Outcome) -> None:
+            tally.add(outcome)
+            stages.add(outcome.seconds)
+            if report:
+                report.write(outcome)
+            if ledger:
+                ledger.add(outcome, mark)
+            _tell(outcome, options, detail=flags.detail)
+            bar.step(len(tally.failures))
+
         outcomes = restore_photos(todo, engine, options)
         try:
             for outcome in outcomes:
-                tally.add(outcome)
-                stages.add(outcome.seconds)
-                if report:
-                    report.write(outcome)
-                if ledger:
-                    ledger.add(outcome, mark)
-                _tell(outcome, options, detail=flags.detail)
-                bar.step(len(tally.failures))
+                take(outcome)
                 if flags.most_failures is not None and len(tally.failures) >= flags.most_failures:
                     log.error("stopped after %d failed photo(s), as asked", len(tally.failures))
                     break
         finally:
-            outcomes.close()  # type: ignore[attr-defined]  # also on Ctrl-C: what is being written is finished
+            outcomes.close()  # also on Ctrl-C: what is being written is finished, and told
+            for outcome in outcomes.leftover:
+                take(outcome)
             if flags.summary:
                 _summarise(tally, len(todo), time.monotonic() - begin)
     for line in stages.table():
@@ -121,13 +127,27 @@ def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
         times = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in outcome.seconds.items())
         log.debug("times of %s in s: %s", outcome.job.name, times)
     if outcome.payload is not None:
-        sys.stdout.buffer.write(outcome.payload)
-        sys.stdout.buffer.flush()
+        _pour(outcome.payload)
     elif outcome.output_bytes is not None and outcome.job.target is not None:
         try:
             write_above_bar(str(outcome.job.target))
-        except BrokenPipeError:  # | head: the paths are not wanted any more, the photos are
+        except (
+            OSError
+        ):  # | head, or a full disk behind stdout: the paths cannot be told, the photos are done all the same
             silence_stdout()
+
+
+def _pour(picture: bytes) -> None:
+    """The picture to standard output. Raises OutputError."""
+    try:
+        sys.stdout.buffer.write(picture)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except (OSError, AttributeError) as error:  # AttributeError: standard output is closed
+        silence_stdout()
+        reason = getattr(error, "strerror", None) or "it is closed"
+        raise OutputError(f"Standard output cannot be written: {reason}; give -o FILE.") from error
 
 
 def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:

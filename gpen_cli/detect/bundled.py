@@ -7,6 +7,7 @@ the folder's ``__init__``. So nothing is imported: the file is found through the
 from __future__ import annotations
 
 import ast
+import os
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,8 @@ def _read_literal(source: bytes) -> bytes:
 
 
 def _open_session(graph: bytes, threads: int) -> onnxruntime.InferenceSession:
+    # From 1.29 on, importing onnxruntime starts telemetry that is on unless this is set: nobody's run is anybody else's business.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
         from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, InvalidProtobuf
