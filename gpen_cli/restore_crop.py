@@ -6,6 +6,8 @@ changed, exactly. Order: keep what was sharp → colour → strength → sharpen
 
 from __future__ import annotations
 
+import functools
+
 import cv2
 import numpy as np
 
@@ -17,6 +19,12 @@ COLOR_SIGMA = 1 / 16
 ONE_TINT = 2.1
 """Spread of a and b (CIELAB) about a curve of lightness, below which a crop has one tint. shared/faces/old: 0.0 to 1.7; the
 colour portraits of whole: 2.6 (nearly gray ones) to 19."""
+HALO_REACH = 1 / 48
+"""Distance within which a value must occur in the photo to be drawn around the face, as a share of the crop's side."""
+HALO_SLACK = 2.0
+"""Levels (of 255) it may lie beyond."""
+FACE_CENTRE, FACE_RADII = (0.50, 0.57), (0.235, 0.32)
+"""The face's oval in GPEN's crop, brows to chin and cheek to cheek, as shares of its side (by eye, on shared/faces/whole)."""
 DETAIL_SIGMA = 1 / 128
 """Blur under which --fidelity-weight above 1 and --sharpen see detail (2 px of a 256 crop)."""
 LOCAL_RANGE = np.ones((5, 5), np.uint8)
@@ -47,7 +55,7 @@ def residual_of(
     if own_detail > 0.0:
         residual = keep_sharp_detail(before, residual, own_detail)
     if color_fix == "lab":
-        residual = residual + photo_tone(before, before + residual)
+        residual = without_halos(before, residual + photo_tone(before, before + residual))
     if weight < 1.0:
         residual = residual * np.float32(weight)
     elif weight > 1.0:
@@ -55,6 +63,30 @@ def residual_of(
     if sharpen > 0.0:
         residual = residual + sharper(before + residual, sharpen)[..., None]
     return residual * np.float32(1.0 - own_detail)
+
+
+def without_halos(before: Float32Array, residual: Float32Array) -> Float32Array:
+    """Around the face (hair, background, shoulders) no channel leaves the range of the photo's surroundings.
+
+    A net that draws too hard puts a bright line around dark hair, and a coloured one beside it. Out there it has little to
+    restore, and an edge needs no value that is not within a few pixels already; in the face itself nothing is held back.
+    Part of --color-fix lab, since both keep to the photo's levels.
+    """
+    size = before.shape[0]
+    reach = max(1, round(HALO_REACH * size))
+    window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
+    low, high = cv2.erode(before, window) - HALO_SLACK, cv2.dilate(before, window) + HALO_SLACK
+    after = before + residual
+    excess = after - np.clip(after, low, high)
+    return residual - _around_the_face(size)[..., None] * excess
+
+
+@functools.cache
+def _around_the_face(size: int) -> Float32Array:
+    """(S, S): 0 in the face's oval of a GPEN crop, 1 well outside of it."""
+    y, x = np.mgrid[0:size, 0:size].astype(np.float32) / np.float32(size - 1)
+    distance = np.hypot((x - FACE_CENTRE[0]) / FACE_RADII[0], (y - FACE_CENTRE[1]) / FACE_RADII[1])
+    return np.asarray(np.clip((distance - 0.85) / 0.15, 0.0, 1.0), np.float32)
 
 
 def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:

@@ -72,6 +72,19 @@ def test_lab_keeps_the_photos_tone(crop, restored):
     assert np.abs(tone(restored) - tone(crop)).max() > 4.0  # the answer was really warmer
 
 
+def test_no_bright_line_is_drawn_around_dark_hair():
+    """Dark hair on a light wall, and a net that overshoots at the edge; in the face the same overshoot stays."""
+    crop = np.full((256, 256, 3), 200, np.uint8)
+    crop[10:100, 60:196] = 20  # hair
+    crop[120:140, 110:120] = 60  # an eye
+    sharp = np.clip(crop.astype(np.float32) * 2 - cv2.GaussianBlur(crop, (0, 0), 3), 0, 255)
+    overshoot = np.rint(sharp).astype(np.uint8)
+    kept = crop + residual_of(crop, overshoot, **{**PLAIN, "color_fix": "lab"})
+    assert overshoot[:110].max() == 255
+    assert kept[:60].max() < 206
+    assert kept[118:142, 105:125].min() < 45
+
+
 def test_a_sepia_print_keeps_its_one_tint_and_a_colour_photo_its_colours(crop, restored):
     gray = luma(crop)[..., None]
     sepia = np.clip(np.rint(gray * (1.0, 0.86, 0.68)), 0, 255).astype(np.uint8)
