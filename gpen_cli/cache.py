@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -10,11 +11,22 @@ from typing import Any
 
 import platformdirs
 
+_HASH_BLOCK = 1 << 22
+
 
 def cache_dir() -> Path:
     """The user's cache folder: ``$GPEN_CACHE_DIR``, else the platform's place. It may not exist or not be writable."""
     own = os.environ.get("GPEN_CACHE_DIR")
     return Path(own) if own else Path(platformdirs.user_cache_dir("gpen", appauthor=False))
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file, read in blocks. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_HASH_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from gpen_cli import __version__
+from gpen_cli.cache import sha256_of
 from gpen_cli.data import Job, Outcome
 from gpen_cli.device import Setup
 from gpen_cli.errors import OutputError
@@ -23,7 +24,6 @@ from gpen_cli.options import Options, ReadOptions, RunOptions
 
 MANIFEST = ".gpen-manifest.jsonl"
 MANIFEST_VERSION = 1
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Ledger:
                 return False
             if entry.target_size is None:  # left out by --no-face skip
                 return not job.target.exists()
-            return job.target.stat().st_size == entry.target_size and _sha256(job.target) == entry.sha256
+            return job.target.stat().st_size == entry.target_size and sha256_of(job.target) == entry.sha256
         except OSError:
             return False
 
@@ -157,11 +157,3 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gpen_cli.cache import cache_dir
+from gpen_cli.cache import cache_dir, sha256_of
 from gpen_cli.errors import OutputError, UsageError, WeightsError
 from gpen_cli.weights.find import WEIGHTS_DIR_VARIABLE, check_known, find_model
 from gpen_cli.weights.table import MODELS, Model
@@ -167,9 +166,6 @@ def _check(model: Model, part: Path) -> None:
         raise _MirrorError(f"the file was cut off after {size:,} of {model.bytes:,} bytes", keep_part=True)
     if model.sha256 is None:
         return
-    digest = hashlib.sha256()
-    with part.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != model.sha256:
-        raise _MirrorError(f"the file's SHA-256 is {digest.hexdigest()} instead of {model.sha256}", keep_part=False)
+    digest = sha256_of(part)
+    if digest != model.sha256:
+        raise _MirrorError(f"the file's SHA-256 is {digest} instead of {model.sha256}", keep_part=False)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpen_cli.cache import cache_dir, read_json, write_json
+from gpen_cli.cache import cache_dir, read_json, sha256_of, write_json
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.weights.table import MODELS, Model
 
 WEIGHTS_DIR_VARIABLE = "GPEN_WEIGHTS_DIR"
 _PACKAGE = Path(__file__).resolve().parent.parent
-_HASH_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -166,9 +164,6 @@ def file_sha256(path: Path) -> str:
     entry = known.get(key)
     if isinstance(entry, dict) and entry.get("stamp") == stamp and isinstance(entry.get("sha256"), str):
         return entry["sha256"]
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_HASH_BLOCK):
-            digest.update(block)
-    write_json(memory, {**known, key: {"stamp": stamp, "sha256": digest.hexdigest()}})
-    return digest.hexdigest()
+    digest = sha256_of(path)
+    write_json(memory, {**known, key: {"stamp": stamp, "sha256": digest}})
+    return digest
