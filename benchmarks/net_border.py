@@ -16,16 +16,15 @@ come with scikit-image and matplotlib). A portrait is never enlarged: the column
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import cv2
 import numpy as np
 from PIL import Image
+from portraits import Degradation, degraded, files_of
 
 from gpen_cli import geometry
 from gpen_cli.data import Face, Float32Array, Float64Array, UInt8Image
@@ -46,21 +45,9 @@ FACE_ROWS, FACE_COLUMNS = (0.20, 0.85), (0.22, 0.78)
 VISIBLE_DB = 40.0
 """PSNR under which a difference is commonly taken for visible."""
 KEPT_ENERGY = 0.90
-SEED = 1
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 Rows = Sequence[tuple[int, list[list[tuple[float, float]]]]]
 """Crop side in the photo; for each net, for each face: PSNR and energy."""
-
-
-@dataclass(frozen=True)
-class Degradation:
-    """blur: Gaussian sigma in photo pixels; noise: standard deviation in levels; quality: JPEG's, or None."""
-
-    name: str
-    blur: float = 0.0
-    noise: float = 0.0
-    quality: int | None = None
 
 
 SHARP = Degradation("sharp")
@@ -99,19 +86,6 @@ class Portrait:
         return Portrait(np.asarray(small, np.uint8), moved, side)
 
 
-def files_of(folder: Path | None) -> list[Path]:
-    if folder is not None:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-    places = (("skimage", "data/astronaut.png"), ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"))
-    files = []
-    for package, relative in places:
-        spec = find_spec(package)
-        assert spec is not None, f"{package} is not installed; run make setup"
-        assert spec.origin is not None
-        files.append(Path(spec.origin).parent / relative)
-    return files
-
-
 def portraits(files: Iterable[Path], most: int | None) -> list[Portrait]:
     """The largest face of each picture that has one."""
     detector, found = BundledDetector(1), []
@@ -122,20 +96,6 @@ def portraits(files: Iterable[Path], most: int | None) -> list[Portrait]:
         if most is not None and len(found) >= most:
             break
     return found
-
-
-def degraded(pixels: UInt8Image, how: Degradation) -> UInt8Image:
-    image = pixels.astype(np.float32)
-    if how.blur:
-        image = cv2.GaussianBlur(image, (0, 0), how.blur)
-    if how.noise:
-        image = image + np.random.RandomState(SEED).normal(0.0, how.noise, image.shape)
-    result = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    if how.quality is None:
-        return result
-    file = io.BytesIO()
-    Image.fromarray(result).save(file, "JPEG", quality=how.quality)
-    return np.asarray(Image.open(file).convert("RGB"))
 
 
 def face_region(portrait: Portrait, scale: float = 1.0) -> tuple[slice, slice]:

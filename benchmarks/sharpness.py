@@ -9,15 +9,13 @@ scikit-image and matplotlib; the astronaut's crop is smaller than the net's, so 
 from __future__ import annotations
 
 import argparse
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
-import cv2
 import numpy as np
 from PIL import Image
+from portraits import Degradation, degraded, files_of
 
 from gpen_cli import geometry, sharpness
 from gpen_cli.data import Float64Array, UInt8Image
@@ -27,18 +25,6 @@ from gpen_cli.options import FaceOptions
 from gpen_cli.restoration import SHARP_ENOUGH
 
 NET = 256
-SEED = 1
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-
-
-@dataclass(frozen=True)
-class Degradation:
-    """blur: Gaussian sigma in pixels of the net's crop; noise: standard deviation in levels; quality: JPEG's, or None."""
-
-    name: str
-    blur: float = 0.0
-    noise: float = 0.0
-    quality: int | None = None
 
 
 DEGRADATIONS = (
@@ -73,19 +59,6 @@ class Portrait:
         return 1.0 / geometry.scale_of(self.crop_from_photo)
 
 
-def files_of(folder: Path | None) -> list[Path]:
-    if folder is not None:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-    places = (("skimage", "data/astronaut.png"), ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"))
-    files = []
-    for package, relative in places:
-        spec = find_spec(package)
-        assert spec is not None, f"{package} is not installed; run make setup"
-        assert spec.origin is not None
-        files.append(Path(spec.origin).parent / relative)
-    return files
-
-
 def portraits(files: Iterable[Path]) -> list[Portrait]:
     """Faces larger than the net's crop by ``sharpness.LEAST_SHRINK`` or more; smaller ones are always restored."""
     detector, kept = BundledDetector(1), []
@@ -98,23 +71,9 @@ def portraits(files: Iterable[Path]) -> list[Portrait]:
     return kept
 
 
-def degraded(portrait: Portrait, how: Degradation) -> UInt8Image:
-    image = portrait.pixels.astype(np.float32)
-    if how.blur:
-        image = cv2.GaussianBlur(image, (0, 0), how.blur * portrait.shrink)
-    if how.noise:
-        image = image + np.random.RandomState(SEED).normal(0.0, how.noise, image.shape)
-    result = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    if how.quality is None:
-        return result
-    file = io.BytesIO()
-    Image.fromarray(result).save(file, "JPEG", quality=how.quality)
-    return np.asarray(Image.open(file).convert("RGB"))
-
-
 def measure(portrait: Portrait, how: Degradation) -> tuple[float, float, float]:
     """The steepness ratio, the noise ratio, and ``own_detail``; (1, 1, 0) for a face without edges."""
-    photo = degraded(portrait, how)
+    photo = degraded(portrait.pixels, how, unit=portrait.shrink)
     crop = geometry.warp_crop(photo, portrait.crop_from_photo, NET)
     ratios = sharpness.steepness_and_noise(photo, portrait.crop_from_photo, crop) or (1.0, 1.0)
     return *ratios, sharpness.own_detail(photo, portrait.crop_from_photo, crop)

@@ -111,12 +111,11 @@ def build_engine(options: Options, *, earlier: Setup | None = None) -> Engine:
     setup = resolve_setup(options.net, earlier)
     parser = None if options.run.aligned and options.compose.mask == "auto" else _find_parser(options.compose.mask)
     detector = None if options.run.aligned else _build_detector(options, setup)
+    if options.net.weights is None:
+        return Engine(detector=detector, choices=_choices(options.net.model), parser=parser, setup=setup)
     engine = Engine(detector=detector, choices=[], parser=parser, setup=setup)
-    if options.net.weights is not None:
-        weights = from_path(options.net.weights)
-        engine.add_net(make_net(weights, setup), weights)
-    else:
-        engine.choices = sorted(_choices(options.net.model), key=lambda choice: choice.crop_size)
+    weights = from_path(options.net.weights)
+    engine.add_net(make_net(weights, setup), weights)
     return engine
 
 

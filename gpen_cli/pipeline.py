@@ -183,13 +183,13 @@ class PhotoRun:
         )
         run = self._options.run
         restored = any(report.decision == "restored" for report in done.reports)
-        if (not found and run.no_face == "skip") or (run.in_place and not restored):
-            return replace(outcome, seconds=clock.seconds, output_size=None)
         if not found and run.no_face == "fail":
             sentence = warnings.pop()
             return replace(
                 outcome, status="failed", error=sentence, error_code=PhotoError.exit_code, warnings=tuple(warnings)
             )
+        if (not found and run.no_face == "skip") or (run.in_place and not restored):
+            return replace(outcome, seconds=clock.seconds, output_size=None)
         with clock.stage("encode"):
             delivered = deliver(job, photo, crops, done, self._options, stamp)
         return replace(

@@ -36,7 +36,28 @@ def astronaut(astronaut_file: Path) -> np.ndarray:
     return np.asarray(Image.open(astronaut_file).convert("RGB"))
 
 
+@pytest.fixture
+def photo(tmp_path: Path, astronaut: np.ndarray) -> Path:
+    """in/photo.jpg, 240x240, one face, a little degraded: small, so that a run is quick; its folder holds nothing else."""
+    path = tmp_path / "in" / "photo.jpg"
+    path.parent.mkdir()
+    Image.fromarray(astronaut[:300, 80:380]).resize((240, 240)).save(path, quality=40)
+    return path
+
+
 @pytest.fixture(scope="session")
 def hopper(hopper_file: Path) -> np.ndarray:
     """(600, 512, 3) uint8 RGB."""
     return np.asarray(Image.open(hopper_file).convert("RGB"))
+
+
+@pytest.fixture(scope="module")
+def small(astronaut: np.ndarray) -> np.ndarray:
+    """(100, 140, 3) uint8 of a face: neither square nor a multiple of a JPEG block."""
+    return np.ascontiguousarray(astronaut[60:160, 150:290])
+
+
+@pytest.fixture(scope="module")
+def deep() -> np.ndarray:
+    """(40, 50, 4) uint16 noise."""
+    return np.random.default_rng(7).integers(0, 65536, (40, 50, 4), dtype=np.uint16)

@@ -51,15 +51,6 @@ def error_of(result: Result) -> str:
     return " ".join(text.split())
 
 
-@pytest.fixture
-def photo(tmp_path, astronaut) -> Path:
-    """300x300 JPEG with one face, blurred a little: small, so that a run is quick."""
-    path = tmp_path / "in" / "photo.jpg"
-    path.parent.mkdir()
-    Image.fromarray(astronaut[:300, 80:380]).resize((240, 240)).save(path, quality=40)
-    return path
-
-
 class TestHelp:
     def test_help_imports_nothing_heavy(self):
         code = (
@@ -394,6 +385,19 @@ def test_dry_run_writes_only_the_report(photo, tmp_path):
     (line,) = (tmp_path / "r.jsonl").read_text().splitlines()
     assert [face["decision"] for face in json.loads(line)["faces"]] == ["planned"]
     assert json.loads(line)["target"] is None
+
+
+def test_dry_run_leaves_leftovers_where_they_are(photo, tmp_path):
+    from gpen_cli.photos.temporary import temporary_beside
+
+    (tmp_path / "out").mkdir()
+    name = temporary_beside(tmp_path / "out" / "x.png").name
+    old = tmp_path / "out" / name.replace(f"-{os.getpid()}-", "-999999999-")  # no such process
+    old.touch()
+    assert gpen("batch", photo.parent, tmp_path / "out", "--dry-run").returncode == 0
+    assert old.exists()
+    assert gpen("batch", photo.parent, tmp_path / "out").returncode == 0
+    assert not old.exists()
 
 
 def test_a_reader_that_goes_away_does_not_end_the_run(photo, tmp_path):

@@ -13,14 +13,6 @@ from gpen_cli.cli.main import app
 from gpen_cli.errors import OutputError
 
 
-@pytest.fixture
-def photo(tmp_path, astronaut) -> Path:
-    path = tmp_path / "in" / "photo.jpg"
-    path.parent.mkdir()
-    Image.fromarray(astronaut[:300, 80:380]).resize((240, 240)).save(path, quality=40)
-    return path
-
-
 def gpen(*arguments: object):
     return CliRunner().invoke(app, ["batch", *map(str, arguments)])
 
@@ -124,3 +116,10 @@ def test_no_output_folder(photo):
     result = gpen(photo.parent)
     assert result.exit_code == 2
     assert "No output folder" in result.stderr
+
+
+def test_no_face_fail_holds_here_too(photo):
+    Image.new("RGB", (120, 90), "green").save(photo.parent / "wall.jpg")
+    result = gpen(photo.parent, "--in-place", "--no-face", "fail")
+    assert result.exit_code == 7
+    assert "wall.jpg" in result.stderr

@@ -42,18 +42,6 @@ def refusal(data: bytes, options: ReadOptions = OPTIONS) -> str:
     return sentence
 
 
-@pytest.fixture(scope="module")
-def small(astronaut) -> np.ndarray:
-    """(100, 140, 3) uint8 of a face: neither square nor a multiple of a JPEG block."""
-    return np.ascontiguousarray(astronaut[60:160, 150:290])
-
-
-@pytest.fixture(scope="module")
-def deep() -> np.ndarray:
-    """(40, 50, 4) uint16 noise."""
-    return np.random.default_rng(7).integers(0, 65536, (40, 50, 4), dtype=np.uint16)
-
-
 # -- files no library writes for us --
 
 

@@ -22,19 +22,6 @@ from gpen_cli.photos.formats import IMAGE_SUFFIXES, looks_like_image, sniff
 from gpen_cli.photos.opening import open_picture
 from gpen_cli.photos.read import read_photo
 
-
-@pytest.fixture(scope="module")
-def small(astronaut) -> np.ndarray:
-    """(100, 140, 3) uint8 of a face: neither square nor a multiple of a JPEG block."""
-    return np.ascontiguousarray(astronaut[60:160, 150:290])
-
-
-@pytest.fixture(scope="module")
-def deep() -> np.ndarray:
-    """(40, 50, 4) uint16 noise."""
-    return np.random.default_rng(7).integers(0, 65536, (40, 50, 4), dtype=np.uint16)
-
-
 # -- refusals --
 
 

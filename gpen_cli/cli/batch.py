@@ -74,9 +74,9 @@ def batch(
         if not shared.dry_run:
             make_folder(output)
             make_folders(jobs)
-        left = remove_leftovers({output, *(job.target.parent for job in jobs if job.target is not None)})
-        if left:
-            logging.getLogger(__name__).info("removed %d half-written file(s) of a run that was killed", left)
+            left = remove_leftovers({output, *(job.target.parent for job in jobs if job.target is not None)})
+            if left:
+                logging.getLogger(__name__).info("removed %d half-written file(s) of a run that was killed", left)
         flags = RunFlags(
             report=shared.report,
             detail=shared.log_level == "info",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +66,7 @@ def enhance(
             sources, output=file, output_dir=folder, suffix=shared.suffix, format_name=options.write.format
         )
         if output == STDIN:
-            jobs = [type(job)(job.source, None, job.name, job.label) for job in jobs]
+            jobs = [replace(job, target=None) for job in jobs]
         refuse_binary_on_terminal(jobs)
         if not shared.dry_run:
             make_folders(jobs)
@@ -83,10 +84,11 @@ def log_level(shared: SharedFlags, auto: str) -> str:
 
 def _each_once(sources: list[str]) -> list[str]:
     """The sources, each photo under the first name it was given."""
+    from gpen_cli.sources import STDIN, is_url
+
     seen: dict[str, str] = {}
     for source in sources:
-        is_file = "://" not in source and source != "-"
-        seen.setdefault(os.path.realpath(source) if is_file else source, source)
+        seen.setdefault(source if source == STDIN or is_url(source) else os.path.realpath(source), source)
     return list(seen.values())
 
 
