@@ -1,6 +1,7 @@
 # make demo   restore an example (sets up .venv first)
 # make test   run the tests   (sets up .venv first)
 # make check  what .ci/run runs after the tests: ruff, mypy, import-linter
+# make faults kills, full disks, damaged files: the long form (10 minutes); writes the table of docs/reliability.md
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 DEMO := demo_output
 
-.PHONY: setup demo test check clean
+.PHONY: setup demo test check faults clean
 
 setup: $(STAMP)
 
@@ -32,6 +33,9 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+faults: setup
+	GPEN_FAULTS=long $(BIN)/python -m pytest tests/faults
 
 clean:
 	rm -rf $(VENV) $(DEMO)

@@ -6,6 +6,7 @@ fill while there is something to do, so its feeders can wait for it without dead
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpen_cli.data import UInt8Image
-from gpen_cli.runtime.protocol import CropNet, NonFiniteOutputError
+from gpen_cli.runtime.protocol import CropNet, NetMemoryError, NonFiniteOutputError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,9 @@ class Batcher:
             for waiting in batch:  # one bad face must not take its neighbours along
                 self._forward(net, [waiting])
             return
+        except NetMemoryError as error:
+            self._forward_in_parts(net, batch, error)
+            return
         except BaseException as error:  # noqa: BLE001  a dead device thread would leave its feeders waiting for ever
             for waiting in batch:
                 waiting.result.set_exception(error)
@@ -135,3 +141,16 @@ class Batcher:
         self.crops_run += len(batch)
         for index, waiting in enumerate(batch):
             waiting.result.set_result(CropResult(output[index], share))
+
+    def _forward_in_parts(self, net: CropNet, batch: list[_Waiting], error: NetMemoryError) -> None:
+        """The device's memory did not hold the batch: smaller ones, from here on."""
+        if not net.halve():
+            for waiting in batch:
+                waiting.result.set_exception(error)
+            return
+        log.warning("%s: %s; %d face(s) a pass from here on.", net.name, error, net.micro_batch)
+        begin = 0
+        while begin < len(batch):  # the parts may be halved in turn, while this loop goes on
+            part = batch[begin : begin + net.micro_batch]
+            begin += len(part)
+            self._forward(net, part)

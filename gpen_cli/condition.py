@@ -1,4 +1,4 @@
-"""What makes a face hard to restore: turned away, too dark or bright, very small. Each is a warning with its advice.
+"""What makes a face hard to restore: turned away, too dark or bright, covered, very small. Each is a warning with its advice.
 
 Thresholds were chosen by eye on shared/faces/whole (docs/limits.md); a warning never changes a pixel.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpen_cli.covered import covering
 from gpen_cli.data import AlignedFace, Face
 from gpen_cli.restore_crop import LUMA
 
@@ -29,7 +30,14 @@ def face_warnings(face: AlignedFace) -> tuple[str, ...]:
         found.append(f"very small ({face.face.side:.0f} px): its features are drawn, not restored; scan it larger")
     if turn_of(face.face) > TURNED:
         found.append("turned far to the side: the hidden half is guessed; --fidelity-weight 0.5 is safer")
-    found.extend(_exposure(face))
+    exposure = _exposure(face)
+    found.extend(exposure)
+    if not exposure and turn_of(face.face) <= TURNED and face.face.side >= VERY_SMALL:  # of others little can be told
+        part = covering(face.pixels)
+        if part is not None:
+            found.append(
+                f"{part} may be covered (glasses, a mask, a hand, hair): look there; --fidelity-weight 0.5 is safer"
+            )
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gpen_cli import compose
 from gpen_cli.data import Job, Outcome, Photo, UInt8Image
@@ -28,6 +29,18 @@ from gpen_cli.restoration import Crop, Restoration
 from gpen_cli.sources import ORIGINAL_SUFFIX
 
 
+class Record(Protocol):
+    """What remembers results that cannot carry our mark (BMP, --strip-metadata); the ledger is one. Any thread."""
+
+    def announce(self, target: Path, sha256: str) -> None:
+        """Called before the result takes its name. Raises OutputError."""
+        ...
+
+    def made(self, target: Path) -> bool:
+        """Whether the file under this name is a result announced earlier, to the byte."""
+        ...
+
+
 @dataclass(frozen=True)
 class Delivered:
     """What was written. size: in bytes; payload: the picture itself, when it goes to standard output."""
@@ -38,7 +51,7 @@ class Delivered:
     payload: bytes | None
 
 
-def check_target(job: Job, options: Options) -> Outcome | None:
+def check_target(job: Job, options: Options, record: Record | None = None) -> Outcome | None:
     """Before the work: raises PhotoError where the result would destroy something; an outcome where nothing is to do."""
     if job.refusal is not None:
         raise PhotoError(job.refusal)
@@ -53,7 +66,7 @@ def check_target(job: Job, options: Options) -> Outcome | None:
     if target is None or run.dry_run:
         return None
     if run.in_place:
-        return _check_in_place(job, Path(job.source))
+        return _check_in_place(job, Path(job.source), record)
     refuse_own_input(job)
     if run.compare and not run.overwrite:
         require_replaceable(compare_path(target))
@@ -65,19 +78,19 @@ def check_target(job: Job, options: Options) -> Outcome | None:
         return None
     if run.skip_existing:
         return Outcome(job, "skipped", warnings=(f"{target} exists",))
-    if not run.overwrite:
+    if not run.overwrite and not (record is not None and record.made(target)):
         require_replaceable(target)
     return None
 
 
-def _check_in_place(job: Job, path: Path) -> Outcome | None:
+def _check_in_place(job: Job, path: Path, record: Record | None) -> Outcome | None:
     if not path.is_file():
         return None  # reading it will say what is wrong
     if not any(path.suffix.lower() in row.suffixes for row in FORMATS.values()):
         raise PhotoError(
             f"{job.name} cannot be written back as {path.suffix or 'a file without suffix'}; use another folder."
         )
-    if is_our_output(path.read_bytes()):
+    if is_our_output(path.read_bytes()) or (record is not None and record.made(path)):
         return Outcome(job, "skipped", warnings=(f"{job.name} was restored in place already",))
     original = original_path(path)
     if original.exists() and not filecmp.cmp(path, original, shallow=False):
@@ -93,14 +106,24 @@ def original_path(path: Path) -> Path:
 
 
 def deliver(
-    job: Job, photo: Photo, crops: Sequence[Crop], done: Restoration, options: Options, stamp: tuple[int, int] | None
+    job: Job,
+    photo: Photo,
+    crops: Sequence[Crop],
+    done: Restoration,
+    options: Options,
+    *,
+    stamp: tuple[int, int] | None,
+    record: Record | None = None,
 ) -> Delivered:
     """Encodes and writes the result and what was asked for beside it. Raises PhotoError, OutputError.
 
     stamp: the source's size and mtime in ns, for --keep-mtime; None for what is no file.
     """
     encoded = _encode(job, photo, done, options)
+    sha256 = hashlib.sha256(encoded.data).hexdigest()
     if job.target is not None:
+        if record is not None and not is_our_output(encoded.data):
+            record.announce(job.target, sha256)
         if options.run.in_place:
             _keep_original(job.target)
         write_atomically(job.target, encoded.data)
@@ -109,7 +132,7 @@ def deliver(
     _write_extras(job, photo, crops, done, options)
     return Delivered(
         size=len(encoded.data),
-        sha256=hashlib.sha256(encoded.data).hexdigest(),
+        sha256=sha256,
         warnings=tuple(f"{job.name}: {text}" for text in encoded.warnings),
         payload=encoded.data if job.target is None else None,
     )

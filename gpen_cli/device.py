@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
@@ -19,7 +20,8 @@ _BF16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # x86, x86, Ar
 class Setup:
     """What is settled before the first face: with the same setup, the same photo gives the same bytes.
 
-    device: ``cpu``, ``cuda:0``, ``mps``; precision: ``fp32`` | ``bf16`` | ``fp16``; micro_batch: faces in one forward pass.
+    device: ``cpu``, ``cuda:0``, ``mps``, or an onnxruntime provider that is neither CPU nor CUDA; precision: ``fp32`` | ``bf16``
+    | ``fp16``; micro_batch: faces in one forward pass; provider: with runtime ``onnx``, where onnxruntime computes.
     """
 
     device: str
@@ -28,6 +30,20 @@ class Setup:
     threads: int
     runtime: str = "eager"
     precision_reason: str = ""
+    provider: str = ""
+
+    @property
+    def torch_device(self) -> str:
+        """Where the helper nets that need PyTorch (R50, ParseNet) run: beside an ONNX net, on the CPU."""
+        return "cpu" if self.runtime == "onnx" else self.device
+
+
+def has_package(name: str) -> bool:
+    """Whether the package can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def cpu_count() -> int:
@@ -37,11 +53,25 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
-def resolve_setup(options: NetOptions, earlier: Setup | None = None) -> Setup:
+def resolve_runtime(options: NetOptions, earlier: Setup | None = None) -> str:
+    """``eager`` | ``compiled`` | ``onnx``, for the options' runtime; see ``resolve_setup`` for ``earlier``."""
+    if options.runtime != "auto":
+        return options.runtime
+    if options.is_onnx_file or options.provider != "auto":
+        return "onnx"
+    if options.weights is None and earlier is not None:
+        return earlier.runtime
+    return "eager" if has_package("torch") else "onnx"
+
+
+def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider: str | None = None) -> Setup:
     """Settles device, precision, micro-batch and threads. Raises UsageError or DeviceError.
 
-    earlier: a setup to take up again (``--resume``) wherever the options leave the choice to gpen.
+    earlier: a setup to take up again (``--resume``) wherever the options leave the choice to gpen. provider: onnxruntime's, by
+    its short name, for a run with ONNX nets (``runtime/providers.py`` chooses it).
     """
+    if provider is not None:
+        return _onnx_setup(options, earlier, provider)
     if earlier is not None:
         options = replace(
             options,
@@ -59,16 +89,53 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None) -> Setup:
         # On a CPU one face at a time is fastest (deps.md), and a batch's neighbours cannot change a byte.
         micro_batch=1 if on_cpu else options.batch_size,
         threads=options.threads or cpu_count(),
-        runtime=options.runtime,
+        runtime=resolve_runtime(options, earlier),
         precision_reason=reason,
     )
 
 
+def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Setup:
+    """The setup of a run with ONNX nets. Their numbers are those of their files, except that TensorRT may choose its own."""
+    if not _DEVICE.fullmatch(options.device):
+        raise _unknown_device(options.device)
+    if options.precision == "bf16":
+        raise UsageError("--precision bf16 is not one that ONNX nets run in; choose auto, fp32 or fp16.")
+    device = provider
+    if provider in ("cuda", "tensorrt"):
+        device = f"cuda:{int(options.device.partition(':')[2] or 0)}"
+        if options.device == "auto" and earlier is not None and earlier.device.startswith("cuda:"):
+            device = earlier.device
+    precision, reason = options.precision, "asked for"
+    if precision == "auto" and provider == "tensorrt":
+        precision, reason = "fp16", "TensorRT computes in fp16 unless told otherwise"
+    elif precision == "auto":
+        precision, reason = "fp32", "the ONNX file's own"
+    batch_size = earlier.micro_batch if earlier is not None else options.batch_size
+    return Setup(
+        device=device,
+        precision=precision,
+        micro_batch=1 if provider == "cpu" else batch_size,
+        threads=options.threads or (earlier.threads if earlier is not None else cpu_count()),
+        runtime="onnx",
+        precision_reason=reason,
+        provider=provider,
+    )
+
+
+def _unknown_device(asked: str) -> UsageError:
+    return UsageError(f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps.")
+
+
 def _resolve_device(asked: str) -> str:
     if not _DEVICE.fullmatch(asked):
-        raise UsageError(f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps.")
+        raise _unknown_device(asked)
     if asked == "cpu":
         return "cpu"
+    if not has_package("torch"):
+        raise DeviceError(
+            f"--device {asked}: PyTorch is not installed; install it (python -m pip install torch torchvision), or run an "
+            "ONNX net (--weights FILE.onnx)."
+        )
     import torch
 
     has_cuda = torch.cuda.is_available()

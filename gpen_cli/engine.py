@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,17 @@ from pathlib import Path
 from gpen_cli.data import Face
 from gpen_cli.detect import make_detector
 from gpen_cli.detect.protocol import Detector
-from gpen_cli.device import Setup, resolve_setup
-from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.device import Setup, has_package
+from gpen_cli.errors import DeviceError, UsageError, WeightsError
 from gpen_cli.geometry import crop_from_photo, scale_of
-from gpen_cli.options import Options
+from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, with_own_precision
+from gpen_cli.options import NetOptions, Options
 from gpen_cli.runtime import make_net
+from gpen_cli.runtime.known_answer import doubt
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import (
     FoundWeights,
-    file_sha256,
+    content_sha256,
     find_model,
     from_path,
     missing_sentence,
@@ -25,6 +28,8 @@ from gpen_cli.weights.find import (
     restorer_names,
 )
 from gpen_cli.weights.table import MODELS
+
+log = logging.getLogger(__name__)
 
 PARSER = "parsenet"
 NET_BORDER = 1.25
@@ -108,51 +113,86 @@ def build_engine(options: Options, *, earlier: Setup | None = None) -> Engine:
     earlier: the setup of the run that is resumed; it holds wherever the options leave the choice to gpen.
     Raises UsageError, WeightsError, DeviceError.
     """
-    setup = resolve_setup(options.net, earlier)
+    setup = settle(options.net, earlier)
     parser = None if options.run.aligned and options.compose.mask == "auto" else _find_parser(options.compose.mask)
     detector = None if options.run.aligned else _build_detector(options, setup)
+    onnx = setup.runtime == "onnx"
     if options.net.weights is None:
-        return Engine(detector=detector, choices=_choices(options.net.model), parser=parser, setup=setup)
+        choices = _choices(options.net, onnx=onnx)
+        if onnx:
+            setup = with_own_precision(setup, [choice.weights for choice in choices], options.net.precision)
+        return Engine(detector=detector, choices=choices, parser=parser, setup=setup)
+    weights = named_onnx(options.net) if onnx else from_path(options.net.weights)
+    if onnx:
+        setup = with_own_precision(setup, [weights], options.net.precision)
     engine = Engine(detector=detector, choices=[], parser=parser, setup=setup)
-    weights = from_path(options.net.weights)
-    engine.add_net(make_net(weights, setup), weights)
+    net = make_net(weights, setup)
+    trouble = doubt(net)
+    if trouble is not None:
+        log.warning(
+            "%s answers a test face strangely: %s. Is it a GPEN net for values in [-1, 1]? Look at a result before a long run.",
+            options.net.weights,
+            trouble,
+        )
+    engine.add_net(net, weights)
     return engine
 
 
 def engine_mark(engine: Engine) -> str:
     """Names the detector, the nets and the parser by content: part of what decides a result's bytes."""
     found = [choice.weights for choice in engine.choices] + ([engine.parser] if engine.parser else [])
-    nets = [f"{item.name}:{(item.model and item.model.sha256) or file_sha256(item.path)}" for item in found]
+    nets = [f"{item.name}:{content_sha256(item)}" for item in found]
     return "+".join([engine.detector_name or "aligned", *nets])
 
 
 def _build_detector(options: Options, setup: Setup) -> Detector:
     r50: Path | None = None
     if options.faces.detector == "retinaface-r50":
+        _require_torch("--detector retinaface-r50", "--detector retinaface-mobile")
         r50 = require_model("retinaface-r50").path
     elif options.faces.detector == "auto":
-        found = find_model(MODELS["retinaface-r50"])
+        found = find_model(MODELS["retinaface-r50"]) if _has_torch() else None
         r50 = found.path if found else None
-    return make_detector(options.faces, r50_weights=r50, device=setup.device, threads=1)
+    return make_detector(options.faces, r50_weights=r50, device=setup.torch_device, threads=1)
+
+
+def _has_torch() -> bool:
+    """Whether the detector and the parser that are facexlib's can run."""
+    return has_package("torch") and has_package("facexlib")
+
+
+def _require_torch(what: str, instead: str) -> None:
+    if not _has_torch():
+        raise DeviceError(
+            f"{what} needs PyTorch and facexlib, which are not installed; install them, or give {instead}."
+        )
 
 
 def _find_parser(mask: str) -> FoundWeights | None:
-    if mask == "feather":
+    if mask == "feather" or (mask == "auto" and not _has_torch()):
         return None
+    _require_torch(f"--mask {mask}", "--mask feather")
     found = find_model(MODELS[PARSER])
     if found is None and mask != "auto":
         raise WeightsError(f"--mask {mask} needs ParseNet. {missing_sentence(MODELS[PARSER])}")
     return found
 
 
-def _choices(model: str) -> list[NetChoice]:
+def _choices(options: NetOptions, *, onnx: bool) -> list[NetChoice]:
     """The nets a run may use: the one asked for, or every one that is here and that the user put here."""
+    model = options.model
     if model != "auto":
         if model not in restorer_names():
             raise UsageError(f"--model {model!r} is not known; choose auto, {', '.join(restorer_names())}.")
+        if onnx:
+            return [_choice(item) for item in known_onnx([MODELS[model]], options, in_caches=True)]
         return [_choice(require_model(model))]
-    found = [find_model(MODELS[name], in_caches=False) for name in restorer_names()]
-    present = [item for item in found if item is not None]
+    rows = [MODELS[name] for name in restorer_names()]
+    if onnx:
+        present = known_onnx(rows, options, in_caches=False)
+    else:
+        found = [find_model(row, in_caches=False) for row in rows]
+        present = [item for item in found if item is not None]
     if not present:
         raise WeightsError(missing_sentence(MODELS["gpen-open-256"]))
     by_size: dict[int, NetChoice] = {}
@@ -172,6 +212,7 @@ def _choice(weights: FoundWeights) -> NetChoice:
 def describe_choice(choice: NetChoice, engine: Engine) -> str:
     """The log's line about a net: name, path, why, licence, device, precision."""
     setup = engine.setup
+    runtime = f"{setup.runtime} on {setup.provider}" if setup.provider else setup.runtime
     if len(engine.choices) == 1:
         why = "named with --weights or --model" if choice.weights.model is None else "the net for every face"
     else:
@@ -181,5 +222,5 @@ def describe_choice(choice: NetChoice, engine: Engine) -> str:
     return (
         f"net: {choice.name} ({choice.crop_size} px, {why}), weights {choice.weights.path}, "
         f"licence: {choice.weights.licence}; device {setup.device}, {setup.precision} ({setup.precision_reason}), "
-        f"runtime {setup.runtime}, {setup.micro_batch} face(s) a pass, {setup.threads} thread(s)"
+        f"runtime {runtime}, {setup.micro_batch} face(s) a pass, {setup.threads} thread(s)"
     )

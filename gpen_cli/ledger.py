@@ -7,13 +7,15 @@ and its result is whole to the byte; everything else is done again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from gpen_cli import __version__
 from gpen_cli.cache import sha256_of
@@ -62,21 +64,30 @@ def fingerprint(options: Options, setup: Setup, nets: str) -> str:
 
 
 class Ledger:
-    """The manifest, read once and appended to. A context manager. Raises OutputError when it cannot be written."""
+    """The manifest, read once, made with its first line and appended to. A context manager.
+
+    Raises OutputError when it cannot be written.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / MANIFEST
         self._entries: dict[str, Entry] = {}
+        self._announced: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+        self._file: TextIO | None = None
         self.setup: Setup | None = None
         """How the last run was set up, or None for a new folder."""
         self._read()
+
+    def _open(self) -> TextIO:
         try:
-            self._file = self._path.open("a", encoding="ascii")
-            if self._file.tell() and not self._ends_with_newline():
-                self._file.write("\n")  # a torn last line must not swallow the next
+            file = self._path.open("a", encoding="ascii")
+            if file.tell() and not self._ends_with_newline():
+                file.write("\n")  # a torn last line must not swallow the next
         except OSError as error:
             raise OutputError(f"{self._path} cannot be written: {error.strerror or error}.") from error
+        return file
 
     def _ends_with_newline(self) -> bool:
         with self._path.open("rb") as file:
@@ -95,9 +106,13 @@ class Ledger:
                     continue
                 if "setup" in content:
                     self.setup = Setup(**content["setup"])
+                elif "announced" in content:
+                    self._announced.setdefault(content["announced"], set()).add(content["sha256"])
                 else:
                     entry = Entry(**content)
                     self._entries[entry.source] = entry
+                    if entry.target is not None and entry.sha256 is not None:
+                        self._announced.setdefault(entry.target, set()).add(entry.sha256)
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # torn, or of another version: that photo is done again
 
@@ -123,6 +138,21 @@ class Ledger:
         except OSError:
             return False
 
+    def announce(self, target: Path, sha256: str) -> None:
+        """Writes down, before it happens, that a result which carries no mark of ours takes this name. Any thread."""
+        name = os.path.relpath(target, self._folder)
+        self._append({"announced": name, "sha256": sha256})
+        with self._lock:
+            self._announced.setdefault(name, set()).add(sha256)
+
+    def made(self, target: Path) -> bool:
+        """Whether the file under this name is, to the byte, one that a run into this folder wrote. Any thread."""
+        known = self._announced.get(os.path.relpath(target, self._folder))
+        try:
+            return known is not None and sha256_of(target) in known
+        except OSError:
+            return False
+
     def add(self, outcome: Outcome, mark: str) -> None:
         """Writes down a finished photo. Failed and skipped ones are not: they are done again."""
         if outcome.status not in ("done", "no_face") or outcome.source_stamp is None:
@@ -145,8 +175,11 @@ class Ledger:
 
     def _append(self, content: dict[str, Any]) -> None:
         try:
-            self._file.write(json.dumps({"version": MANIFEST_VERSION, **content}) + "\n")
-            self._file.flush()
+            with self._lock:  # writers announce while the run's thread writes down what is finished
+                if self._file is None:
+                    self._file = self._open()
+                self._file.write(json.dumps({"version": MANIFEST_VERSION, **content}) + "\n")
+                self._file.flush()
         except OSError as error:
             raise OutputError(f"{self._path} cannot be written: {error.strerror or error}; free some space.") from error
 
@@ -156,4 +189,6 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # each line was flushed, or its failure raised; nothing new to say here
+                self._file.close()

@@ -56,10 +56,18 @@ class _Names:
 
 
 def plan_batch(
-    relatives: Sequence[Path], source: Path, output: Path, *, suffix: str, format_name: str | None
+    relatives: Sequence[Path],
+    source: Path,
+    output: Path,
+    *,
+    suffix: str,
+    format_name: str | None,
+    earlier: Sequence[Job] = (),
 ) -> list[Job]:
     """A job a photo: OUTPUT/<relative folder>/<stem><suffix>.<png, or what --format says>, unique even where letter case
-    or Unicode form is all that differs, and never the name of a photo of the run or of a folder of results."""
+    or Unicode form is all that differs, and never the name of a photo of the run or of a folder of results.
+
+    earlier: jobs of the same run that were planned before (--watch); their names are theirs."""
     wanted = [
         relative.with_name(_name(relative.stem, suffix, _extension(source / relative, format_name)))
         for relative in relatives
@@ -70,6 +78,10 @@ def plan_batch(
         names.bar(source / relative)
         for folder in relative.parents:
             names.bar(output / folder)
+    for job in earlier:
+        labels.bar(Path(job.label))
+        if job.target is not None:
+            names.bar(job.target)
     jobs = []
     for relative, path in zip(relatives, wanted, strict=True):
         if counts[_key(path)] > 1 or output / path in names:

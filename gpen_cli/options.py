@@ -16,7 +16,11 @@ MASKS = ("auto", "feather", "parse", "parse+hair")
 COLOR_FIXES = ("lab", "none")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 SHARP_FACES = ("keep", "restore")
-RUNTIMES = ("eager", "compiled")
+RUNTIMES = ("auto", "eager", "compiled", "onnx")
+PROVIDER_CHOICES = ("auto", "cpu", "cuda", "tensorrt")
+"""onnxruntime's execution providers by the names of ``--provider``; any other that onnxruntime has is taken too."""
+EXPORT_PRECISIONS = ("fp32", "fp16")
+EXPORT_IO = ("float", "uint8")
 GUARD = ("on", "off")
 NO_FACE = ("copy", "skip", "fail")
 FORMATS = ("png", "jpg", "webp", "bmp", "tiff", "same")
@@ -67,13 +71,18 @@ class FaceOptions:
 
 @dataclass(frozen=True)
 class NetOptions:
-    """Which net restores, and on what. batch_size: faces in one forward pass on a device that gains from it."""
+    """Which net restores, and on what. batch_size: faces in one forward pass on a device that gains from it.
+
+    runtime ``auto``: onnx for an .onnx file or where PyTorch is not installed, else eager. provider: where onnxruntime
+    computes (``runtime/providers.py``).
+    """
 
     model: str = "auto"
     weights: Path | None = None
     device: str = "auto"
     precision: str = "auto"
-    runtime: str = "eager"
+    runtime: str = "auto"
+    provider: str = "auto"
     batch_size: int = 4
     threads: int | None = None
 
@@ -83,6 +92,38 @@ class NetOptions:
         _within("--batch-size", self.batch_size, 1, 256)
         if self.threads is not None:
             _within("--threads", self.threads, 1, 1024)
+        if not self.provider:
+            raise UsageError("--provider is empty; give auto, cpu, cuda, tensorrt or another provider's name.")
+        if self.runtime in ("eager", "compiled"):
+            if self.is_onnx_file:
+                raise UsageError(
+                    f"--weights {self.weights} is an ONNX file, which --runtime {self.runtime} cannot run."
+                )
+            if self.provider != "auto":
+                raise UsageError(
+                    f"--provider {self.provider} is for --runtime onnx, not {self.runtime}; leave one out."
+                )
+
+    @property
+    def is_onnx_file(self) -> bool:
+        """Whether ``weights`` names an .onnx file."""
+        return self.weights is not None and self.weights.suffix.lower() == ".onnx"
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What ``gpen export`` writes. batch: faces in one pass, None for any number (``dynamic``)."""
+
+    precision: str = "fp32"
+    io: str = "float"
+    batch: int | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("--precision", self.precision, EXPORT_PRECISIONS)
+        _one_of("--io", self.io, EXPORT_IO)
+        if self.batch is not None:
+            _within("--batch", self.batch, 1, 256)
 
 
 @dataclass(frozen=True)
@@ -119,6 +160,7 @@ class ReadOptions:
     max_pixels: int = 300_000_000
     channel_order: str = "rgb"
     allow_private_urls: bool = False
+    allow_truncated: bool = False
 
     def __post_init__(self) -> None:
         _within("--max-pixels", self.max_pixels, 1, 10**11)
@@ -155,6 +197,8 @@ class RunOptions:
     debug_mask: Path | None = None
     dry_run: bool = False
     in_place: bool = False
+    leave_results: bool = False
+    """Photos that gpen itself made are left out (``gpen batch``; a file that is named is always taken)."""
 
     def __post_init__(self) -> None:
         _one_of("--no-face", self.no_face, NO_FACE)

@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 
 from gpen_cli.batcher import Batcher, CropResult
 from gpen_cli.data import FaceReport, Job, Outcome
-from gpen_cli.delivery import check_target, deliver
+from gpen_cli.delivery import Record, check_target, deliver
 from gpen_cli.device import cpu_count
 from gpen_cli.engine import PARSER, Engine
 from gpen_cli.errors import DeviceError, GpenError, OutputError, PhotoError, UsageError, WeightsError
 from gpen_cli.log import StageClock
 from gpen_cli.options import Options
+from gpen_cli.photos.metadata import is_our_output
 from gpen_cli.photos.read import read_photo
 from gpen_cli.restoration import Crop, Plan, no_face_sentence, plan_photo, put_back
-from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.sources import read_source, stamp_of
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ ALIVE_PER_WORKER = 3
 
 _RUN_ERRORS = (WeightsError, DeviceError, OutputError, UsageError, CancelledError)
 """What ends the run, or comes from its ending (CancelledError); all else is one photo's."""
+_TOLD_ERRORS = (WeightsError, DeviceError, OutputError)
+"""Those of them that a photo met: its line in the report says so."""
 
 
 @dataclass(frozen=True)
@@ -47,29 +50,31 @@ class _Prepared:
     outcome: Outcome | None = None
 
 
-def restore_photos(jobs: Iterable[Job], engine: Engine, options: Options) -> PhotoRun:
+def restore_photos(jobs: Iterable[Job], engine: Engine, options: Options, *, record: Record | None = None) -> PhotoRun:
     """Restores every job; iterate over the answer for the outcomes, in the order of the jobs.
 
-    Raises (while iterating) WeightsError, DeviceError, OutputError: what is done stays done.
+    record: remembers results that cannot carry our mark. Raises (while iterating) WeightsError, DeviceError, OutputError:
+    what is done stays done.
     """
-    return PhotoRun(jobs, engine, options)
+    return PhotoRun(jobs, engine, options, record)
 
 
 class PhotoRun:
     """Outcomes in order. ``close`` (Ctrl-C; it also happens after an error or the last photo) lets what is being written
     finish, drops the rest and leaves no thread behind; ``leftover`` then has the outcomes of photos that were finished and
-    not yet handed out."""
+    not yet handed out, and of those that met an error of the run (a full disk)."""
 
-    def __init__(self, jobs: Iterable[Job], engine: Engine, options: Options) -> None:
+    def __init__(self, jobs: Iterable[Job], engine: Engine, options: Options, record: Record | None) -> None:
         self._engine = engine
         self._options = options
+        self._record = record
         workers = options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())
         self._most_alive = ALIVE_PER_WORKER * workers
         self._batcher = Batcher(engine.net, preload=None if options.run.dry_run else engine.preload)
         self._readers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-read")
         self._writers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-write")
         self._jobs = iter(jobs)
-        self._alive: deque[Future[Outcome]] = deque()
+        self._alive: deque[tuple[Job, Future[Outcome]]] = deque()
         self._closed = False
         self.leftover: list[Outcome] = []
 
@@ -79,12 +84,12 @@ class PhotoRun:
     def __next__(self) -> Outcome:
         try:
             for job in self._jobs:
-                self._alive.append(self._start(job))
+                self._alive.append((job, self._start(job)))
                 if len(self._alive) >= self._most_alive:
                     break
             if not self._alive:
                 raise StopIteration
-            outcome = self._alive[0].result()  # taken off only when it is there: an interruption must not lose it
+            outcome = self._alive[0][1].result()  # taken off only when it is there: an interruption must not lose it
             self._alive.popleft()
             return outcome
         except BaseException:
@@ -100,8 +105,14 @@ class PhotoRun:
         self._batcher.close(cancel=True)
         self._readers.shutdown(wait=True)
         self._writers.shutdown(wait=True, cancel_futures=True)
-        ended = [future for future in self._alive if future.done() and not future.cancelled()]
-        self.leftover = [future.result() for future in ended if future.exception() is None]
+        for job, future in self._alive:
+            if not future.done() or future.cancelled():
+                continue
+            error = future.exception()
+            if error is None:
+                self.leftover.append(future.result())
+            elif isinstance(error, _TOLD_ERRORS):
+                self.leftover.append(failed(job, error, {}))
 
     def _start(self, job: Job) -> Future[Outcome]:
         """Sends the job to the readers; what they have read goes on to the writers by itself."""
@@ -127,13 +138,15 @@ class PhotoRun:
     def _prepare(self, job: Job) -> _Prepared:
         clock = StageClock()
         try:
-            skipped = check_target(job, self._options)
+            skipped = check_target(job, self._options, self._record)
             if skipped is not None:
                 return _Prepared(job, clock.seconds, outcome=skipped)
             stamp = stamp_of(job.source)
             with clock.stage("decode"):
                 read = self._options.read
                 data = read_source(job.source, job.name, allow_private_urls=read.allow_private_urls)
+                if self._options.run.leave_results and is_our_output(data):
+                    return _Prepared(job, clock.seconds, outcome=_own_result(job))
                 photo = read_photo(data, job.name, read)
             plan = plan_photo(photo, self._engine, self._options, clock)
             if self._options.run.dry_run:
@@ -191,7 +204,7 @@ class PhotoRun:
         if (not found and run.no_face == "skip") or (run.in_place and not restored):
             return replace(outcome, seconds=clock.seconds, output_size=None)
         with clock.stage("encode"):
-            delivered = deliver(job, photo, crops, done, self._options, stamp)
+            delivered = deliver(job, photo, crops, done, self._options, stamp=stamp, record=self._record)
         return replace(
             outcome,
             seconds=clock.seconds,
@@ -229,6 +242,12 @@ def _parse(crop: Crop, batcher: Batcher, clock: StageClock) -> Crop:
     return replace(crop, labels=answer.pixels)
 
 
+def _own_result(job: Job) -> Outcome:
+    """A result of an earlier run that lies among the photos: restoring it again would only draw over what was drawn."""
+    sentence = f"{job.name} was made by gpen, so it is left out; --include-results takes such files too."
+    return Outcome(job, "skipped", warnings=(sentence,))
+
+
 def _planned(job: Job, plan: Plan, clock: StageClock) -> Outcome:
     """--dry-run: what would be done, with nothing restored or written."""
     planned = tuple(FaceReport(face.face, "planned", net=face.net) for face in plan.faces)
@@ -245,6 +264,9 @@ def _planned(job: Job, plan: Plan, clock: StageClock) -> Outcome:
 
 def failed(job: Job, error: BaseException, seconds: dict[str, float]) -> Outcome:
     """The outcome of a photo that could not be done, with its one sentence; a bug of ours is logged with its traceback."""
+    if isinstance(error, NetMemoryError):
+        sentence = f"{job.name}: {error}, even with one face a pass; close other programs on it, or give --device cpu."
+        return Outcome(job, "failed", seconds=seconds, error=sentence, error_code=error.exit_code)
     if isinstance(error, GpenError):
         return Outcome(job, "failed", seconds=seconds, error=str(error), error_code=error.exit_code)
     if isinstance(error, MemoryError):

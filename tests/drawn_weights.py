@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
 from gpen_cli.models.gpen import Gpen, GpenConfig
+
+SMALL = GpenConfig(64, style_width=64, mapping_depth=4, channel_multiplier=2, narrow=0.0625)
+"""A net of 0.3 million parameters."""
 
 
 def draw_weights(module: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
@@ -34,3 +39,13 @@ def drawn_gpen(config: GpenConfig, seed: int) -> Gpen:
     net = Gpen(config)
     net.load_state_dict(draw_weights(net, seed))
     return net.eval().requires_grad_(False)
+
+
+def save_small_net(path: Path) -> Path:
+    """Writes a ``SMALL`` net whose answers lie about [-1, 1], as a trained net's do."""
+    state = drawn_gpen(SMALL, 5).state_dict()
+    for name in state:
+        if ".to_rgb" in name and name.endswith("conv.weight"):
+            state[name] *= 0.2
+    torch.save(state, path)
+    return path

@@ -34,6 +34,10 @@ class StandInNet:
         self.crops += len(crops)
         return np.stack([self._change(crop) for crop in crops])
 
+    def halve(self) -> bool:
+        self.micro_batch, before = max(1, self.micro_batch // 2), self.micro_batch
+        return before > 1
+
 
 class StandInDetector:
     """Answers the same faces for every picture of a known size; nothing for others."""

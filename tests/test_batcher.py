@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpen_cli.batcher import Batcher
 from gpen_cli.errors import DeviceError, WeightsError
-from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 
 LIMIT_SECONDS = 20.0
 """A test that needs longer has met a deadlock."""
@@ -57,6 +57,10 @@ class Net:
             return 255 - crops
         finally:
             self.busy.release()
+
+    def halve(self) -> bool:
+        self.micro_batch, before = max(1, self.micro_batch // 2), self.micro_batch
+        return before > 1
 
 
 @pytest.fixture(autouse=True)
@@ -353,3 +357,41 @@ def test_closing_while_others_submit_leaves_no_future_open():
         for feeder in feeders:
             feeder.join(LIMIT_SECONDS)
         assert all(future.done() for future in futures)
+
+
+class SmallMemory(Net):
+    """A device that holds so many faces at once, and no more."""
+
+    def __init__(self, micro_batch: int, *, holds: int) -> None:
+        super().__init__(1, micro_batch)
+        self._holds = holds
+
+    def run(self, crops: np.ndarray) -> np.ndarray:
+        if len(crops) > self._holds:
+            raise NetMemoryError(f"the memory does not hold {len(crops)} face(s) at once")
+        return super().run(crops)
+
+
+def test_a_batch_that_the_memory_does_not_hold_is_halved_and_stays_so(caplog):
+    net = SmallMemory(8, holds=2)
+    batcher = Batcher(lambda name: net)
+    with caplog.at_level("WARNING"):
+        results = [batcher.submit(crop(1, number), "net") for number in range(40)]
+        answers = [result.result(LIMIT_SECONDS).pixels for result in results]
+    batcher.close()
+    assert all(np.array_equal(answer, 255 - crop(1, number)) for number, answer in enumerate(answers))
+    assert net.micro_batch == 2
+    assert max(map(len, net.batches)) == 2
+    assert 1 <= len(caplog.records) <= 2, "said once for each halving, not for each batch"
+    assert "2 face(s) a pass from here on" in caplog.text
+
+
+def test_a_face_too_large_for_the_memory_is_that_photos_error():
+    net = SmallMemory(4, holds=0)
+    batcher = Batcher(lambda name: net)
+    results = [batcher.submit(crop(1, number), "net") for number in range(6)]
+    for result in results:
+        with pytest.raises(NetMemoryError):
+            result.result(LIMIT_SECONDS)
+    batcher.close()
+    assert net.micro_batch == 1

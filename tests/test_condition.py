@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from stand_ins import face_at
 
 from gpen_cli.condition import face_warnings, turn_of
+from gpen_cli.covered import covering
 from gpen_cli.data import AlignedFace, Face
 from gpen_cli.detect import make_detector
 from gpen_cli.detect.search import find_faces
@@ -57,3 +59,61 @@ def test_the_package_faces_have_none(astronaut, hopper):
         for face in find_faces(detector, photo, FaceOptions()).faces:
             matrix = crop_from_photo(face.landmarks, "gpen", 256)
             assert face_warnings(AlignedFace(face, "net", warp_crop(photo, matrix, 256), matrix)) == ()
+
+
+@pytest.fixture(scope="module")
+def crops(astronaut, hopper):
+    """The package faces, aligned at 256 px."""
+    detector = make_detector(FaceOptions(), r50_weights=None, device="cpu", threads=1)
+    found = []
+    for photo in (astronaut, hopper):
+        (face,) = find_faces(detector, photo, FaceOptions()).faces
+        found.append(warp_crop(photo, crop_from_photo(face.landmarks, "gpen", 256), 256))
+    return found
+
+
+def over(crop, colour, *ovals):
+    """The crop with ovals (x, y, radius across, radius down, px) of a colour drawn over it."""
+    picture = crop.copy()
+    for x, y, across, down in ovals:
+        cv2.ellipse(picture, (x, y), (across, down), 0, 0, 360, colour, -1, cv2.LINE_AA)
+    return picture
+
+
+GLASSES = ((100, 122, 27, 20), (156, 122, 27, 20))
+COVERS = {
+    "dark glasses": ("both eyes", (22, 22, 25), GLASSES),
+    "a fringe": ("an eye", (35, 25, 20), (GLASSES[0],)),
+    "a blue mask": ("the mouth", (140, 180, 210), ((128, 190, 55, 45),)),
+    "a black mask": ("the mouth", (30, 30, 32), ((128, 190, 55, 45),)),
+}
+
+
+@pytest.mark.parametrize("blur", [0.0, 3.0])
+@pytest.mark.parametrize("cover", COVERS)
+def test_what_lies_over_a_face_is_told(crops, cover, blur):
+    part, colour, ovals = COVERS[cover]
+    for crop in crops:
+        picture = over(crop, colour, *ovals)
+        assert covering(cv2.GaussianBlur(picture, (0, 0), blur) if blur else picture) == part
+
+
+@pytest.mark.parametrize("change", ["none", "blur", "dark", "bright", "gray", "small"])
+def test_an_uncovered_face_is_left_in_peace(crops, change):
+    ways = {
+        "none": lambda crop: crop,
+        "blur": lambda crop: cv2.GaussianBlur(crop, (0, 0), 4.0),
+        "dark": lambda crop: (crop * 0.35).astype(np.uint8),
+        "bright": lambda crop: (255 - (255 - crop.astype(int)) * 0.6).astype(np.uint8),
+        "gray": lambda crop: np.repeat(crop.mean(axis=2, keepdims=True), 3, axis=2).astype(np.uint8),
+        "small": lambda crop: cv2.resize(cv2.resize(crop, (32, 32), interpolation=cv2.INTER_AREA), (512, 512)),
+    }
+    assert [covering(ways[change](crop)) for crop in crops] == [None, None]
+
+
+def test_the_warning_says_which_part_and_what_to_do(crops):
+    face = face_at(300, 300, 200)
+    picture = over(crops[0], COVERS["a blue mask"][1], *COVERS["a blue mask"][2])
+    (warning,) = face_warnings(AlignedFace(face, "net", picture, crop_from_photo(face.landmarks, "gpen", 256)))
+    assert "the mouth may be covered" in warning
+    assert "--fidelity-weight" in warning

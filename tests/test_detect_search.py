@@ -279,3 +279,49 @@ def test_turning_in_vain_finds_nothing():
     photo = np.zeros((75, 100, 3), np.uint8)
     assert find_faces(detector, photo, replace(ONE_TO_ONE, try_rotations=True)) == Found(())
     assert len(detector.shapes) == 8
+
+
+class ShortOfMemory(Scripted):
+    """Holds pictures up to so many pixels; in larger ones, and after that, it sees the faces that lie whole in what it is shown.
+
+    It is told where its tiles lie by marks in the photo: pixel (x, y) holds x // 4 in red and y // 4 in green.
+    """
+
+    def __init__(self, *faces: Face, holds: int) -> None:
+        super().__init__(*faces)
+        self.holds = holds
+
+    def detect(self, pixels: UInt8Image, threshold: float) -> list[Face]:
+        self.shapes.append(pixels.shape)
+        height, width = pixels.shape[:2]
+        if height * width > self.holds:
+            raise MemoryError("too large")
+        if height * width < 200_000:  # the coarse pass, where the marks mean nothing
+            return []
+        middle = pixels[height // 2, width // 2].astype(int)
+        left, top = 4 * middle[0] + 2 - width // 2, 4 * middle[1] + 2 - height // 2
+        inside = [
+            one
+            for one in self.faces
+            if (one.box[:2] - [left, top] >= 0).all() and (one.box[2:] - [left + width, top + height] <= 0).all()
+        ]
+        shift = np.array([left, top], np.float32)
+        return [replace(one, box=one.box - np.tile(shift, 2), landmarks=one.landmarks - shift) for one in inside]
+
+
+def test_a_photo_too_large_for_the_memory_is_looked_at_in_four_parts(caplog):
+    photo = np.zeros((750, 1000, 3), np.uint8)
+    photo[..., 0] = np.arange(1000) // 4
+    photo[..., 1] = (np.arange(750) // 4)[:, None]
+    faces = [face(150, 150, 120), face(850, 150, 120), face(150, 600, 120), face(500, 375, 200), face(850, 600, 120)]
+    detector = ShortOfMemory(*faces, holds=500_000)
+    found = find_faces(detector, photo, ONE_TO_ONE)
+    middles = sorted((round(float(f.box[::2].mean()), -1), round(float(f.box[1::2].mean()), -1)) for f in found.faces)
+    # the marks say where a tile lies within 4 px
+    assert middles == sorted((round(float(f.box[::2].mean()), -1), round(float(f.box[1::2].mean()), -1)) for f in faces)
+    assert caplog.text.count("looking in four parts") == 1
+
+
+def test_when_the_parts_are_too_large_too_it_is_an_error():
+    with pytest.raises(MemoryError):
+        find_faces(ShortOfMemory(holds=1000), np.zeros((750, 1000, 3), np.uint8), ONE_TO_ONE)

@@ -8,22 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from drawn_weights import drawn_gpen
+from drawn_weights import save_small_net
 from scipy.ndimage import gaussian_filter
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError, WeightsError
-from gpen_cli.models.gpen import GpenConfig
+from gpen_cli.export import export_net
 from gpen_cli.models.textbook import textbook_gpen
+from gpen_cli.options import ExportOptions
 from gpen_cli.runtime import make_net, torch_gpen
 from gpen_cli.runtime.crops import to_tensor, to_uint8
-from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.runtime.known_answer import doubt
+from gpen_cli.runtime.onnx import OnnxGpen
+from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.runtime.torch_gpen import TorchGpen
 from gpen_cli.weights.find import from_path
 
-CONFIG = GpenConfig(64, style_width=64, mapping_depth=4, channel_multiplier=2, narrow=0.0625)
+RUNTIMES = ("eager", "onnx float", "onnx uint8")
+"""Every runtime keeps the contract of ``CropNet``."""
 CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1)
+ONNX = dataclasses.replace(CPU, runtime="onnx", provider="cpu")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,14 +42,19 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def net_file(tmp_path_factory) -> Path:
-    """A small net with drawn weights, whose answers lie about [-1, 1] as a trained net's do."""
-    state = drawn_gpen(CONFIG, 5).state_dict()
-    for name in state:
-        if ".to_rgb" in name and name.endswith("conv.weight"):
-            state[name] *= 0.2
-    path = tmp_path_factory.mktemp("net") / "drawn.pth"
-    torch.save(state, path)
-    return path
+    return save_small_net(tmp_path_factory.mktemp("net") / "drawn.pth")
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def make(request, net_file):
+    """``make(micro_batch=…)`` on each runtime: the net, fp32, on the CPU."""
+    if request.param == "eager":
+        return lambda **setup: torch_net(net_file, **setup)
+    io = request.param.removeprefix("onnx ")
+    folder = net_file.parent / io
+    folder.mkdir()
+    export_net(from_path(net_file), folder / "drawn.onnx", ExportOptions(io=io))
+    return lambda **setup: OnnxGpen(from_path(folder / "drawn.onnx"), dataclasses.replace(ONNX, **setup))
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +106,16 @@ def test_red_stays_red():
     assert np.array_equal(to_uint8(tensor), red)
 
 
-def test_a_net_takes_and_gives_uint8_crops_of_its_size(net_file, faces):
-    net = torch_net(net_file, micro_batch=2)
+def test_a_net_takes_and_gives_uint8_crops_of_its_size(make, faces):
+    net = make(micro_batch=2)
     assert (net.name, net.crop_size, net.micro_batch) == ("drawn", 64, 2)
     output = net.run(faces[:2])
     assert (output.shape, output.dtype) == ((2, 64, 64, 3), np.uint8)
     assert output.std() > 5, "a flat answer would prove nothing below"
 
 
-def test_crops_that_may_not_be_written_or_lie_crosswise_in_memory_are_taken(net_file, faces):
-    net = torch_net(net_file)
+def test_crops_that_may_not_be_written_or_lie_crosswise_in_memory_are_taken(make, faces):
+    net = make()
     expected = net.run(faces[:1])
     locked = faces[:1].copy()
     locked.setflags(write=False)
@@ -114,8 +124,8 @@ def test_crops_that_may_not_be_written_or_lie_crosswise_in_memory_are_taken(net_
     assert np.array_equal(faces[:1], locked), "crops are not changed"
 
 
-def test_fp32_is_within_one_level_of_the_textbook_net(net_file, faces):
-    difference = np.abs(torch_net(net_file, micro_batch=5).run(faces) - textbook(net_file, faces))
+def test_fp32_is_within_one_level_of_the_textbook_net(make, net_file, faces):
+    difference = np.abs(make(micro_batch=5).run(faces) - textbook(net_file, faces))
     assert difference.max() <= 1
 
 
@@ -125,27 +135,35 @@ def test_bf16_is_close_to_fp32(net_file, faces):
     assert psnr(exact, fast) > 40
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("micro_batch", [1, 2, 4])
-def test_a_face_gives_the_same_bytes_whatever_is_beside_it(net_file, faces, precision, micro_batch):
-    net = torch_net(net_file, precision=precision, micro_batch=micro_batch)
+def test_a_face_gives_the_same_bytes_whatever_is_beside_it(make, faces, micro_batch):
+    check_neighbours(make(micro_batch=micro_batch), faces)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_so_it_does_in_bf16(net_file, faces, micro_batch):
+    check_neighbours(torch_net(net_file, precision="bf16", micro_batch=micro_batch), faces)
+
+
+def check_neighbours(net, faces: UInt8Image) -> None:
+    """Each face alone, and in any company up to the micro-batch, in any place."""
     alone = [net.run(face[None])[0] for face in faces]
-    for count in range(1, micro_batch + 1):
+    for count in range(1, net.micro_batch + 1):
         for chosen in ([0, 1, 2, 3], [4, 0, 3, 1], [2, 2, 2, 2]):
             for place, output in zip(chosen[:count], net.run(faces[chosen[:count]]), strict=True):
                 assert np.array_equal(output, alone[place]), (count, chosen)
 
 
-def test_only_one_shape_is_ever_given_to_the_net(net_file, faces, monkeypatch):
+def test_only_one_shape_is_ever_given_to_the_net(make, faces, monkeypatch):
     shapes = set()
-    forward = TorchGpen._forward
+    net = make(micro_batch=3)
+    forward = net._forward
 
-    def watched(self, crops):
-        shapes.add(crops.shape)
-        return forward(self, crops)
+    def watched(*given):
+        shapes.add(given[-1].shape)
+        return forward(*given)
 
-    monkeypatch.setattr(TorchGpen, "_forward", watched)
-    net = torch_net(net_file, micro_batch=3)
+    monkeypatch.setattr(net, "_forward", watched)
     assert [len(net.run(faces[:count])) for count in (1, 2, 3)] == [1, 2, 3]
     assert shapes == {(3, 64, 64, 3)}
 
@@ -292,3 +310,64 @@ def test_another_file_is_no_parser(parser_file, net_file, tmp_path):
         with pytest.raises(WeightsError, match="is not ParseNet's weight file") as caught:
             make_net(from_path(path), CPU, parser=True)
         assert str(caught.value).startswith(str(path))
+
+
+# -- memory, and nets that nobody knows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:125] DefaultCPUAllocator: not enough memory"),
+    ],
+)
+def test_memory_that_is_full_is_said_so(net_file, faces, monkeypatch, error):
+    net = torch_net(net_file, micro_batch=4)
+
+    def full(tensor):
+        raise error
+
+    monkeypatch.setattr(net, "_net", full)
+    with pytest.raises(NetMemoryError, match="does not hold 4 face"):
+        net.run(faces[:4])
+    assert [net.halve(), net.micro_batch, net.halve(), net.micro_batch, net.halve()] == [True, 2, True, 1, False]
+
+
+class Answers:
+    """A net of which only the answer to one crop is known."""
+
+    name, crop_size, micro_batch = "answers", 128, 1
+
+    def __init__(self, change):
+        self._change = change
+
+    def run(self, crops):
+        return np.stack([self._change(crop) for crop in crops])
+
+    def halve(self):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("change", "trouble"),
+    [
+        (lambda crop: crop, None),
+        (lambda crop: np.clip(crop * 1.1 - 10, 0, 255).astype(np.uint8), None),
+        (lambda crop: ((crop / 255.0 + 1) * 127.5).astype(np.uint8), "another picture"),  # a net for [0, 1]
+        (lambda crop: np.full_like(crop, 255), "one flat colour"),
+        (lambda crop: ((crop / 127.5 - 1) / 127.5 * 127.5 + 127.5).astype(np.uint8), "one flat colour"),  # 0..255 in
+        (lambda crop: 255 - crop, "another picture"),
+    ],
+    ids=["identity", "stronger contrast", "0 to 1", "white", "gray", "negative"],
+)
+def test_a_net_that_answers_no_face_is_told(change, trouble):
+    told = doubt(Answers(change))
+    assert told is None if trouble is None else trouble in told
+
+
+def test_a_net_without_finite_answers_is_told():
+    def broken(crop):
+        raise NonFiniteOutputError("NaN")
+
+    assert doubt(Answers(broken)) == "it gives no finite numbers"

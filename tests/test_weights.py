@@ -341,7 +341,7 @@ def test_damage_anywhere_is_one_sentence_never_a_traceback(tmp_path, kind):
         ("net.pth", b'<?xml version="1.0"?><Error>NoSuchKey</Error>', "is a web page"),
         ("net.pth", b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n", "Git LFS pointer"),
         ("net.pth", b"just a note", "not a plain weight file|damaged"),
-        ("net.onnx", b"\x08\x07", "is an ONNX file, which this version cannot run"),
+        ("net.onnx", b"\x08\x07", "is an ONNX file, which PyTorch cannot run"),
         ("net.ONNX", b"\x08\x07", "is an ONNX file"),
         ("net.pth", b"\x89PNG\r\n\x1a\n" + bytes(100), "not a plain weight file|damaged"),
     ],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,9 @@ from gpen_cli.cli.enhance import log_level
 from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
 from gpen_cli.errors import UsageError
+
+if TYPE_CHECKING:  # numpy: not for --help
+    from gpen_cli.data import Job
 
 
 @with_shared_flags
@@ -37,6 +42,19 @@ def batch(
             help="Put results under the photos' own names; each original stays beside it as <name>.orig.",
         ),
     ] = False,
+    include_results: Annotated[
+        bool,
+        typer.Option(
+            "--include-results", help="Also take pictures that gpen itself made; they are left out otherwise."
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Stay, and restore photos as they become complete in INPUT, until Ctrl-C. What OUTPUT has already is kept.",
+        ),
+    ] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first photo that fails.")] = False,
     max_failures: Annotated[
         int | None, typer.Option("--max-failures", metavar="N", min=1, help="Stop after N photos that failed.")
@@ -49,19 +67,33 @@ def batch(
     Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
     """
     from gpen_cli import log
-    from gpen_cli.cli.files import make_folder, make_folders, require_log_file, require_suffix
-    from gpen_cli.cli.run import RunFlags, run_jobs
+    from gpen_cli.cli.files import make_folder, require_log_file, require_suffix
+    from gpen_cli.cli.run import RunFlags, run_jobs, run_rounds
     from gpen_cli.naming import plan_batch, plan_in_place
-    from gpen_cli.photos.temporary import remove_leftovers
     from gpen_cli.sources import find_photos, require_photo_folder
 
     with exit_codes():
         require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
-        options = build_options(shared, in_place=in_place)
+        options = build_options(shared, in_place=in_place, leave_results=not include_results)
         require_suffix(shared.suffix)
         require_photo_folder(input)
         output = _output_folder(input, output, shared, in_place=in_place)
+        flags = RunFlags(
+            report=shared.report,
+            detail=shared.log_level == "info",
+            progress=not shared.quiet,
+            summary=True,
+            manifest=None if shared.dry_run else output,
+            resume=resume or watch,
+            most_failures=1 if fail_fast else max_failures,
+        )
+        if watch:
+            if in_place or shared.dry_run:
+                raise UsageError("--watch needs an OUTPUT folder and real work; leave --in-place and --dry-run out.")
+            make_folder(output)
+            rounds = _watched(input, output, exclude or (), shared, format_name=options.write.format)
+            raise typer.Exit(run_rounds(rounds, options, flags, total=None))
         found = find_photos(input, exclude=exclude or (), leave_out=None if in_place else output)
         ignored = f"({found.ignored} files ignored)"
         if not found.photos:
@@ -72,21 +104,45 @@ def batch(
         else:
             jobs = plan_batch(found.photos, input, output, suffix=shared.suffix, format_name=options.write.format)
         if not shared.dry_run:
-            make_folder(output)
-            make_folders(jobs)
-            left = remove_leftovers({output, *(job.target.parent for job in jobs if job.target is not None)})
-            if left:
-                logging.getLogger(__name__).info("removed %d half-written file(s) of a run that was killed", left)
-        flags = RunFlags(
-            report=shared.report,
-            detail=shared.log_level == "info",
-            progress=not shared.quiet,
-            summary=True,
-            manifest=None if shared.dry_run or in_place else output,
-            resume=resume,
-            most_failures=1 if fail_fast else max_failures,
-        )
+            _prepare_folders(output, jobs)
         raise typer.Exit(run_jobs(jobs, options, flags))
+
+
+def _prepare_folders(output: Path, jobs: Sequence[Job]) -> None:
+    """Makes the folders of results and removes what a killed run left in them. Raises OutputError."""
+    from gpen_cli.cli.files import make_folder, make_folders
+    from gpen_cli.photos.temporary import remove_leftovers
+
+    make_folder(output)
+    make_folders(jobs)
+    left = remove_leftovers({output, *(job.target.parent for job in jobs if job.target is not None)})
+    if left:
+        logging.getLogger(__name__).info("removed %d half-written file(s) of a run that was killed", left)
+
+
+def _watched(
+    source: Path, output: Path, exclude: Sequence[str], shared: SharedFlags, *, format_name: str | None
+) -> Iterator[list[Job]]:
+    """Rounds of jobs, for ever: the photos of ``source`` that became complete. A photo that changes keeps its target."""
+    from gpen_cli.naming import plan_batch
+    from gpen_cli.watch import INTERVAL, Watcher
+
+    watcher = Watcher(source, exclude=exclude, leave_out=output)
+    logging.getLogger(__name__).info("watching %s; Ctrl-C ends it", source)
+    known: dict[str, Job] = {}
+    while True:
+        ready = watcher.look()
+        new = [path for path in ready if str(path) not in known]
+        planned = plan_batch(
+            new, source, output, suffix=shared.suffix, format_name=format_name, earlier=list(known.values())
+        )
+        known.update((job.name, job) for job in planned)
+        if ready:
+            jobs = [known[str(path)] for path in ready]
+            _prepare_folders(output, jobs)
+            yield jobs
+        else:
+            time.sleep(INTERVAL)
 
 
 def _output_folder(source: Path, output: Path | None, shared: SharedFlags, *, in_place: bool) -> Path:

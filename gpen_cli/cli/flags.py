@@ -20,6 +20,7 @@ from gpen_cli.options import (
     MASKS,
     NO_FACE,
     PRECISIONS,
+    PROVIDER_CHOICES,
     RUNTIMES,
     SHARP_FACES,
     TEMPLATES,
@@ -197,7 +198,7 @@ class SharedFlags:
         ),
     ] = "auto"  # fmt: skip
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file.")
+        Path | None, typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file, or .onnx.")
     ] = None
     device: Annotated[
         str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", rich_help_panel=_NET, help="Where the net runs.")
@@ -213,9 +214,17 @@ class SharedFlags:
         str,
         typer.Option(
             "--runtime", metavar=_choice(RUNTIMES), rich_help_panel=_NET,
-            help="compiled: torch.compile first, which takes about a minute and pays from a few hundred faces on.",
+            help="compiled: torch.compile first, which takes about a minute and pays from a few hundred faces on. onnx: "
+            "without PyTorch (docs/deployment.md). auto: onnx for an .onnx file, else eager.",
         ),
-    ] = "eager"  # fmt: skip
+    ] = "auto"  # fmt: skip
+    provider: Annotated[
+        str,
+        typer.Option(
+            "--provider", metavar=_choice(PROVIDER_CHOICES) + "|NAME", rich_help_panel=_NET,
+            help="Where ONNX nets run; auto takes the first of tensorrt, cuda, cpu that works here.",
+        ),
+    ] = "auto"  # fmt: skip
     batch_size: Annotated[
         int,
         typer.Option(
@@ -235,6 +244,13 @@ class SharedFlags:
         typer.Option(
             "--allow-private-urls", rich_help_panel=_NET,
             help="Also fetch photos from this machine's own and private addresses.",
+        ),
+    ] = False  # fmt: skip
+    allow_truncated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-truncated", rich_help_panel=_RESULT,
+            help="Restore what is there of a file that is cut off, and say so, instead of refusing it.",
         ),
     ] = False  # fmt: skip
     max_pixels: Annotated[
@@ -315,7 +331,12 @@ def parse_upscale(text: str) -> float | None:
 
 
 def build_options(
-    flags: SharedFlags, *, debug_mask: Path | None = None, channel_order: str = "rgb", in_place: bool = False
+    flags: SharedFlags,
+    *,
+    debug_mask: Path | None = None,
+    channel_order: str = "rgb",
+    in_place: bool = False,
+    leave_results: bool = False,
 ) -> Options:
     """All options of a run, checked. Raises UsageError."""
     return Options(
@@ -337,6 +358,7 @@ def build_options(
             device=flags.device,
             precision=flags.precision,
             runtime=flags.runtime,
+            provider=flags.provider,
             batch_size=flags.batch_size,
             threads=flags.threads,
         ),
@@ -350,7 +372,10 @@ def build_options(
             upscale=parse_upscale(flags.upscale),
         ),
         read=ReadOptions(
-            max_pixels=flags.max_pixels, channel_order=channel_order, allow_private_urls=flags.allow_private_urls
+            max_pixels=flags.max_pixels,
+            channel_order=channel_order,
+            allow_private_urls=flags.allow_private_urls,
+            allow_truncated=flags.allow_truncated,
         ),
         write=WriteOptions(
             format=flags.format,
@@ -369,5 +394,6 @@ def build_options(
             debug_mask=debug_mask,
             dry_run=flags.dry_run,
             in_place=in_place,
+            leave_results=leave_results,
         ),
     )

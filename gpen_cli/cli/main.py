@@ -9,6 +9,7 @@ import typer
 from gpen_cli import __version__
 from gpen_cli.cli.batch import batch
 from gpen_cli.cli.enhance import enhance
+from gpen_cli.cli.export import export
 from gpen_cli.cli.models import app as models_app
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command("enhance")(enhance)
 app.command("batch")(batch)
+app.command("export")(export)
 app.add_typer(models_app, name="models")
 
 

@@ -15,10 +15,14 @@ PLAIN_SECONDS = 10.0
 
 
 class Progress:
-    """A context manager; ``step`` after each photo. Nothing is shown when ``shown`` is False."""
+    """A context manager; ``step`` after each photo. Nothing is shown when ``shown`` is False.
 
-    def __init__(self, total: int, *, shown: bool) -> None:
-        self._total = total
+    total: photos of the run; None while nobody knows (--watch), and then there is nothing to show.
+    """
+
+    def __init__(self, total: int | None, *, shown: bool) -> None:
+        shown = shown and total is not None
+        self._total = total or 0
         self._done = 0
         self._begin = self._last = time.monotonic()
         self._shown = shown
@@ -26,8 +30,15 @@ class Progress:
         if shown and sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, unit="photo", file=sys.stderr, dynamic_ncols=True, smoothing=0.1)
+            self._bar = tqdm(total=self._total, unit="photo", file=sys.stderr, dynamic_ncols=True, smoothing=0.1)
             bar_shown(True)
+
+    def leave_out(self, count: int) -> None:
+        """So many photos need not be done (--resume)."""
+        self._total -= count
+        if self._bar is not None:
+            self._bar.total = self._total
+            self._bar.refresh()
 
     def step(self, failed: int) -> None:
         self._done += 1

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +14,15 @@ from pathlib import Path
 from gpen_cli.cli.exits import silence_stdout
 from gpen_cli.cli.progress import Progress
 from gpen_cli.data import Job, Outcome
-from gpen_cli.errors import SOME_FAILED, OutputError, UsageError
+from gpen_cli.errors import SOME_FAILED, DeviceError, OutputError, UsageError, WeightsError
 from gpen_cli.log import RunSummary, write_above_bar
 from gpen_cli.options import ComposeOptions, Options
 
 log = logging.getLogger(__name__)
 
 MOST_FAILURES_LISTED = 20
+_SAID_AT_THE_END = (WeightsError.exit_code, DeviceError.exit_code, OutputError.exit_code)
+"""Errors that end the run: one sentence when it ends, not one for each photo that met it."""
 
 
 @dataclass
@@ -45,7 +47,8 @@ class Tally:
 @dataclass(frozen=True)
 class RunFlags:
     """What only says how the run goes. detail: each photo's lines at info, else at debug; manifest: the output folder whose
-    manifest is kept; resume: leave out what it says is done; most_failures: stop after so many failed photos."""
+    manifest is kept (--in-place: only of results that cannot carry our mark); resume: leave out what it says is done;
+    most_failures: stop after so many failed photos."""
 
     report: Path | None = None
     detail: bool = True
@@ -61,65 +64,120 @@ def run_jobs(jobs: Sequence[Job], options: Options, flags: RunFlags) -> int:
 
     Result paths, one a line, go to stdout as they are finished; a job without a target puts its picture there instead.
     """
-    from gpen_cli.engine import build_engine, describe_choice, engine_mark  # cv2, onnxruntime: not before there is work
-    from gpen_cli.ledger import Ledger, fingerprint
-    from gpen_cli.pipeline import restore_photos
-    from gpen_cli.report import ReportWriter
+    return run_rounds([jobs], options, flags, total=len(jobs))
 
-    begin = time.monotonic()
+
+def run_rounds(rounds: Iterable[Sequence[Job]], options: Options, flags: RunFlags, *, total: int | None) -> int:
+    """Does the jobs of every round with one engine (--watch: a round is what became complete) and returns the exit code.
+
+    total: how many jobs there are, None when nobody knows yet.
+    """
     with ExitStack() as stack:
-        ledger = stack.enter_context(Ledger(flags.manifest)) if flags.manifest else None
-        engine = build_engine(options, earlier=ledger.setup if ledger and flags.resume else None)
-        for choice in engine.choices:
-            log.info("%s", describe_choice(choice, engine))
-        log.info("detector: %s", engine.detector_name or "none, the inputs are aligned crops")
-        mark = fingerprint(options, engine.setup, engine_mark(engine))
-        todo = list(jobs)
-        if ledger and flags.resume:
-            todo = [job for job in jobs if not ledger.is_done(job, mark)]
-            log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
-        if ledger:
-            ledger.begin(engine.setup)
-        names = "+".join(choice.name for choice in engine.choices)
-        report = stack.enter_context(ReportWriter(flags.report, engine.setup, names)) if flags.report else None
-        bar = stack.enter_context(Progress(len(todo), shown=flags.progress))
-        tally, stages = Tally(), RunSummary()
+        run = _Run(options, flags, stack, total)
+        try:
+            for jobs in rounds:
+                if not run.do(jobs):
+                    break
+        finally:
+            if flags.summary:
+                run.summarise()
+    for line in run.stages.table():
+        log.debug("%s", line)
+    if not run.tally.failures:
+        return 0
+    return SOME_FAILED if run.begun > 1 or total is None else run.tally.last_code
 
-        def take(outcome: Outcome) -> None:
-            tally.add(outcome)
-            stages.add(outcome.seconds)
-            if report:
-                report.write(outcome)
-            if ledger:
-                ledger.add(outcome, mark)
-            _tell(outcome, options, detail=flags.detail)
-            bar.step(len(tally.failures))
 
-        outcomes = restore_photos(todo, engine, options)
+class _Run:
+    """What lives as long as a run: the engine, the manifest, the report, the bar, the counts."""
+
+    def __init__(self, options: Options, flags: RunFlags, stack: ExitStack, total: int | None) -> None:
+        from gpen_cli.engine import (
+            build_engine,
+            describe_choice,
+            engine_mark,
+        )  # cv2, onnxruntime: not before there is work
+        from gpen_cli.ledger import Ledger, fingerprint
+        from gpen_cli.report import ReportWriter
+
+        self._options, self._flags = options, flags
+        self._since = time.monotonic()
+        self._ledger = ledger = stack.enter_context(Ledger(flags.manifest)) if flags.manifest else None
+        self._engine = build_engine(options, earlier=ledger.setup if ledger and flags.resume else None)
+        for choice in self._engine.choices:
+            log.info("%s", describe_choice(choice, self._engine))
+        log.info("detector: %s", self._engine.detector_name or "none, the inputs are aligned crops")
+        self._mark = fingerprint(options, self._engine.setup, engine_mark(self._engine))
+        self._writes_down = ledger is not None and not options.run.in_place
+        if ledger and self._writes_down:
+            ledger.begin(self._engine.setup)
+        names = "+".join(choice.name for choice in self._engine.choices)
+        report = flags.report
+        self._report = stack.enter_context(ReportWriter(report, self._engine.setup, names)) if report else None
+        self._bar = stack.enter_context(Progress(total, shown=flags.progress))
+        self.begun = 0
+        """Jobs asked for, those of an earlier run included."""
+        self._todo = 0
+        self.tally, self.stages = Tally(), RunSummary()
+
+    def do(self, jobs: Sequence[Job]) -> bool:
+        """Does the jobs; False when the run is to stop after so many failures."""
+        from gpen_cli.pipeline import restore_photos
+
+        todo = self._not_done(jobs)
+        if not self._options.run.dry_run:
+            self._warn_of_space(todo)
+        outcomes = restore_photos(todo, self._engine, self._options, record=self._ledger)
+        most = self._flags.most_failures
         try:
             for outcome in outcomes:
-                take(outcome)
-                if flags.most_failures is not None and len(tally.failures) >= flags.most_failures:
-                    log.error("stopped after %d failed photo(s), as asked", len(tally.failures))
-                    break
+                self._take(outcome)
+                if most is not None and len(self.tally.failures) >= most:
+                    log.error("stopped after %d failed photo(s), as asked", len(self.tally.failures))
+                    return False
         finally:
             outcomes.close()  # also on Ctrl-C: what is being written is finished, and told
             for outcome in outcomes.leftover:
-                take(outcome)
-            if flags.summary:
-                _summarise(tally, len(todo), time.monotonic() - begin)
-    for line in stages.table():
-        log.debug("%s", line)
-    if not tally.failures:
-        return 0
-    return SOME_FAILED if len(jobs) > 1 else tally.last_code
+                self._take(outcome)
+        return True
+
+    def _not_done(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs that no earlier run has done (--resume), counted."""
+        todo = list(jobs)
+        ledger = self._ledger
+        if ledger and self._flags.resume:
+            todo = [job for job in jobs if not ledger.is_done(job, self._mark)]
+            log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
+            self._bar.leave_out(len(jobs) - len(todo))
+        self.begun += len(jobs)
+        self._todo += len(todo)
+        return todo
+
+    def _warn_of_space(self, todo: Sequence[Job]) -> None:
+        from gpen_cli.space import space_warning
+
+        if len(todo) > 1 and (sentence := space_warning(todo, self._options)) is not None:
+            log.warning("%s", sentence)
+
+    def _take(self, outcome: Outcome) -> None:
+        self.tally.add(outcome)
+        self.stages.add(outcome.seconds)
+        if self._report:
+            self._report.write(outcome)
+        if self._ledger and self._writes_down:
+            self._ledger.add(outcome, self._mark)
+        _tell(outcome, self._options, detail=self._flags.detail)
+        self._bar.step(len(self.tally.failures))
+
+    def summarise(self) -> None:
+        _summarise(self.tally, self._todo, time.monotonic() - self._since)
 
 
 def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
     """The photo's lines in the log, and its result on stdout."""
     for warning in outcome.warnings:
         log.log(logging.INFO if outcome.status == "skipped" else logging.WARNING, "%s", warning)
-    if outcome.error is not None:
+    if outcome.error is not None and outcome.error_code not in _SAID_AT_THE_END:
         log.error("%s", outcome.error)
     if outcome.size is not None and (outcome.scale is not None or options.run.dry_run):
         for line in _lines(outcome, options.compose):

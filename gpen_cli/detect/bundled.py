@@ -41,7 +41,12 @@ class BundledDetector:
     def detect(self, pixels: UInt8Image, threshold: float) -> list[Face]:
         """See ``Detector.detect``. Best score first."""
         planes = net_input(pixels)
-        offsets, probabilities, points = self._session.run(_OUTPUTS, {"input": planes})
+        try:
+            offsets, probabilities, points = self._session.run(_OUTPUTS, {"input": planes})
+        except RuntimeError as error:  # onnxruntime's own classes are kinds of it; none of them means memory alone
+            if "alloc" in str(error).lower():
+                raise MemoryError("onnxruntime could not allocate memory") from error
+            raise
         size = planes.shape[3], planes.shape[2]
         return decode(offsets[0], probabilities[0], points[0], input_size=size, threshold=threshold)
 

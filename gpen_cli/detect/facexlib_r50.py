@@ -38,9 +38,12 @@ class R50Detector:
         import torch
 
         planes = net_input(pixels)
-        with torch.inference_mode():
-            outputs = self._net(torch.from_numpy(planes).to(self._device))
-            offsets, probabilities, points = (output[0].float().cpu().numpy() for output in outputs)
+        try:
+            with torch.inference_mode():
+                outputs = self._net(torch.from_numpy(planes).to(self._device))
+                offsets, probabilities, points = (output[0].float().cpu().numpy() for output in outputs)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError("the GPU's memory is full") from error
         return decode(
             offsets, probabilities, points, input_size=(planes.shape[3], planes.shape[2]), threshold=threshold
         )

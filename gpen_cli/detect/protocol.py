@@ -17,5 +17,6 @@ class Detector(Protocol):
         """Faces with a score of at least ``threshold`` in (H, W, 3) uint8 sRGB; boxes and points in its own frame.
 
         One forward pass at the size given: scales, merging and limits are ``search.find_faces``'s business.
+        Raises MemoryError when the picture is too large for the memory of the machine or device.
         """
         ...

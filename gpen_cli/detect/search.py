@@ -7,6 +7,7 @@ face that fills or leaves the frame. Both scales are continuous in the photo's s
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from gpen_cli.detect.plausible import landmark_fault, tilt
 from gpen_cli.detect.protocol import Detector
 from gpen_cli.detect.retinaface import MEAN_RGB
 from gpen_cli.options import FaceOptions
+
+log = logging.getLogger(__name__)
 
 MAX_ENLARGEMENT = 2.0
 """A small photo is enlarged at most so much: beyond, there is nothing more to see."""
@@ -36,6 +39,9 @@ COARSE = 4
 
 FINE_MARGIN = 32
 """Least pixels of mean colour on each side: what lets a small face at the very edge be seen."""
+
+TILE_OVERLAP = 320
+"""Pixels of the canvas that both halves see when memory is short; a larger face on the line is found by the coarse pass."""
 
 COARSE_MARGIN = 0.25
 """Margin of the second pass, of its long side: a face that fills the frame needs air on all sides."""
@@ -177,10 +183,36 @@ def _look(detector: Detector, view: UInt8Image, *, photo: UInt8Image, margin: in
     canvas = np.empty((height + 2 * margin, width + 2 * margin, 3), np.uint8)
     canvas[:] = MEAN_RGB
     canvas[margin : margin + height, margin : margin + width] = view
-    answers = sorted(detector.detect(canvas, threshold), key=lambda face: -face.score)[:MAX_FACES]
+    answers = sorted(_detect(detector, canvas, threshold), key=lambda face: -face.score)[:MAX_FACES]
     # a view's sides are whole pixels, so its true scale differs a little from the one asked for, and per axis
     factor = np.array([width / photo.shape[1], height / photo.shape[0]], np.float32)
     return [_sighting(answer, margin=margin, factor=factor) for answer in answers]
+
+
+def _detect(detector: Detector, canvas: UInt8Image, threshold: float) -> list[Face]:
+    """The detector's answers; where the memory does not hold the whole canvas, those to its four quarters, which overlap.
+
+    Duplicates in the overlap go where those of the two passes go (``distinct``). Raises MemoryError when that is too much, too.
+    """
+    try:
+        return detector.detect(canvas, threshold)
+    except MemoryError:
+        log.warning("not enough memory to look for faces in the whole photo at once; looking in four parts")
+    found = []
+    for rows in _halves(canvas.shape[0]):
+        for columns in _halves(canvas.shape[1]):
+            shift = np.array([columns.start, rows.start], np.float32)
+            tile = np.ascontiguousarray(canvas[rows, columns])
+            found += [
+                replace(face, box=face.box + np.tile(shift, 2), landmarks=face.landmarks + shift)
+                for face in detector.detect(tile, threshold)
+            ]
+    return found
+
+
+def _halves(side: int) -> tuple[slice, slice]:
+    middle, reach = side // 2, TILE_OVERLAP // 2
+    return slice(0, min(side, middle + reach)), slice(max(0, middle - reach), side)
 
 
 def _sighting(answer: Face, *, margin: int, factor: Float32Array) -> Sighting:

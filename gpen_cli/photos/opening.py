@@ -108,6 +108,16 @@ def heif_library(name: str) -> ModuleType:
         raise PhotoError(f"{name} is a HEIC picture, which needs one more package; run: {hint}") from error
 
 
+class CutOffError(PhotoError):
+    """The file ends before its picture does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is cut off: the file ends before the picture does; copy or download it again, "
+            "or give --allow-truncated to restore what is there."
+        )
+
+
 @contextmanager
 def explained(data: bytes, kind: str, name: str) -> Iterator[None]:
     """Turns whatever a decoder raises into one ``PhotoError``: the file is cut off, or damaged."""
@@ -117,14 +127,9 @@ def explained(data: bytes, kind: str, name: str) -> Iterator[None]:
         raise PhotoError(f"{name} has more pixels than Pillow decodes in this format; save it as PNG.") from error
     except DECODE_FAILURES as error:
         if is_cut_off(data, kind) or re.search(r"truncat|end of (file|data)|EOF", str(error), re.IGNORECASE):
-            raise PhotoError(cut_off(name)) from error
+            raise CutOffError(name) from error
         detail = " ".join(str(error).split())[:120] or type(error).__name__
         raise PhotoError(f"{name} is damaged or of an unusual kind ({detail}); save it again as PNG.") from error
-
-
-def cut_off(name: str) -> str:
-    """The sentence for a file whose end is missing."""
-    return f"{name} is cut off: the file ends before the picture does; copy or download it again."
 
 
 def is_cut_off(data: bytes, kind: str) -> bool:

@@ -18,9 +18,13 @@ from gpen_cli.options import ReadOptions
 from gpen_cli.photos import opening
 from gpen_cli.photos.decode16 import decode_deep_png, deep_tiff, png_is_deep
 from gpen_cli.photos.metadata import EXIF_PREFIX, read_orientation
+from gpen_cli.photos.salvage import SALVAGEABLE, completed
+from gpen_cli.photos.tiff import check_tiff
 
-_SUBFILE, _BITS, _SUB_DIRECTORIES, _DNG_VERSION = 254, 258, 330, 50706
-_REDUCED_OR_MASK = 0b101  # NewSubfileType: a smaller copy (1) or a mask (4), not a page
+TRUNCATED = "its end is missing: what was there was restored, the rest is flat (--allow-truncated)."
+"""The warning, in log and report, of a photo that was cut off."""
+
+_BITS = 258  # TIFF tag
 
 # TIFF tags that describe the photo rather than how its pixels are stored; the others are not carried over.
 _DESCRIPTIVE = (
@@ -77,12 +81,41 @@ def read_photo(data: bytes, name: str, options: ReadOptions) -> Photo:
     """
     kind = opening.identify(data, name)
     try:
-        with opening.explained(data, kind, name):
-            decode = _decode_heif if kind == "HEIF" else _decode
-            decoded = decode(data, kind, name, options)
-        return _photo(decoded, options)
+        try:
+            return _read(data, kind, name, options)
+        except opening.CutOffError as error:
+            if not options.allow_truncated:
+                raise
+            photo = _read_what_is_there(data, kind, name, options, error)
+            return replace(photo, warnings=(*photo.warnings, TRUNCATED))
     except MemoryError as error:
         raise PhotoError(f"{name} does not fit into memory; make it smaller, or close other programs.") from error
+
+
+def _read(data: bytes, kind: str, name: str, options: ReadOptions) -> Photo:
+    with opening.explained(data, kind, name):
+        decode = _decode_heif if kind == "HEIF" else _decode
+        decoded = decode(data, kind, name, options)
+    return _photo(decoded, options)
+
+
+def _read_what_is_there(data: bytes, kind: str, name: str, options: ReadOptions, fault: PhotoError) -> Photo:
+    """The picture of a file that is cut off, its missing part flat."""
+    filled = None
+    if kind in SALVAGEABLE:
+        try:
+            with opening.explained(data, kind, name):
+                size = opening.open_picture(data, kind).size
+        except opening.CutOffError:
+            size = (0, 0)  # not even the header is whole
+        _check_size(size, name, options, least=0)
+        filled = completed(data, kind, pixels=size[0] * size[1])
+    if filled is None:
+        raise PhotoError(
+            f"{name} is cut off, and nothing of it can be read without its end ({', '.join(SALVAGEABLE)} files can, "
+            "unless compressed as TIFF); copy or download it again."
+        ) from fault
+    return _read(filled, kind, name, options)
 
 
 def _photo(decoded: _Decoded, options: ReadOptions) -> Photo:
@@ -107,9 +140,9 @@ def _photo(decoded: _Decoded, options: ReadOptions) -> Photo:
     )
 
 
-def _check_size(size: tuple[int, int], name: str, options: ReadOptions) -> None:
+def _check_size(size: tuple[int, int], name: str, options: ReadOptions, *, least: int = 1) -> None:
     width, height = size
-    if width < 1 or height < 1:
+    if width < least or height < least:
         raise PhotoError(f"{name} has no pixels ({width}x{height}); get another copy of it.")
     if width * height > options.max_pixels:
         raise PhotoError(
@@ -126,11 +159,11 @@ def _decode(data: bytes, kind: str, name: str, options: ReadOptions) -> _Decoded
     picture: Any = opening.open_picture(data if deep is None else deep.as_gray, kind)
     _check_size(picture.size if deep is None else deep.size, name, options)
     if kind == "TIFF":
-        _check_tiff(picture, name)
+        check_tiff(picture, name)
     elif getattr(picture, "n_frames", 1) > 1:
         raise PhotoError(f"{name} is animated ({picture.n_frames} frames); save the frame you want as a picture.")
     if opening.is_zero_filled(data, kind):
-        raise PhotoError(opening.cut_off(name))
+        raise opening.CutOffError(name)
     exif = _tiff_exif(picture) if kind == "TIFF" else None  # before load, which closes the file it lies in
     picture.load()
     if deep is not None:
@@ -146,21 +179,6 @@ def _decode(data: bytes, kind: str, name: str, options: ReadOptions) -> _Decoded
     tables = picture.quantization if kind == "JPEG" else None
     source = SourceFormat(kind, tables or None)
     return _Decoded(samples, metadata, source, orientation, _second_picture(picture) + warnings)
-
-
-def _check_tiff(picture: Any, name: str) -> None:
-    """Refuses pages and camera raws, whose first directory is often just a small preview."""
-    first = picture.tag_v2
-    reduced = int(first.get(_SUBFILE, 0)) & _REDUCED_OR_MASK
-    if _DNG_VERSION in first or (reduced and _SUB_DIRECTORIES in first):
-        raise PhotoError(f"{name} is a camera raw file; develop it to JPEG, PNG or TIFF first.")
-    pages = 1
-    for page in range(1, picture.n_frames):
-        picture.seek(page)
-        pages += not int(picture.tag_v2.get(_SUBFILE, 0)) & _REDUCED_OR_MASK
-    picture.seek(0)
-    if pages > 1:
-        raise PhotoError(f"{name} has {pages} pages; save the page you want as a picture of its own.")
 
 
 def _samples(data: bytes, kind: str, picture: Any, name: str) -> tuple[PhotoPixels, tuple[str, ...]]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from gpen_cli.device import Setup
+from gpen_cli.device import Setup, has_package
+from gpen_cli.errors import DeviceError
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import FoundWeights
 
 
 def make_net(weights: FoundWeights, setup: Setup, *, parser: bool = False) -> CropNet:
     """A loaded net (or the face parser) on the setup's device. Raises WeightsError, DeviceError."""
+    if setup.runtime == "onnx" and not parser:
+        from gpen_cli.runtime.onnx import OnnxGpen
+
+        return OnnxGpen(weights, setup)
+    if not has_package("torch"):
+        raise DeviceError(
+            f"{weights.name} needs PyTorch, which is not installed; install it (python -m pip install torch torchvision), or "
+            "run an ONNX net (--weights FILE.onnx)."
+        )
     import torch
 
     torch.set_num_threads(setup.threads)

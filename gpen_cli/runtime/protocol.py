@@ -7,11 +7,15 @@ from typing import Protocol
 import numpy as np
 
 from gpen_cli.data import UInt8Image
-from gpen_cli.errors import GpenError
+from gpen_cli.errors import GpenError, PhotoError
 
 
 class NonFiniteOutputError(GpenError):
     """The net gave NaN or infinity for a face, in full precision: the photo's own face has to stay."""
+
+
+class NetMemoryError(PhotoError):
+    """The device's memory does not hold the pass; with fewer faces in one it may."""
 
 
 class CropNet(Protocol):
@@ -27,6 +31,10 @@ class CropNet(Protocol):
     def run(self, crops: UInt8Image) -> np.ndarray:
         """(N, S, S, 3) uint8 sRGB -> for a restorer (N, T, T, 3) uint8 sRGB, for a parser (N, T, T) uint8 labels.
 
-        Raises NonFiniteOutputError, DeviceError.
+        Raises NonFiniteOutputError, NetMemoryError, DeviceError.
         """
+        ...
+
+    def halve(self) -> bool:
+        """After a NetMemoryError: half as many faces a pass from here on. False when it is one already."""
         ...

@@ -15,13 +15,19 @@ from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError
 from gpen_cli.models.stylegan2 import fold_constants
 from gpen_cli.runtime.crops import to_tensor, to_uint8
-from gpen_cli.runtime.protocol import NonFiniteOutputError
+from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.weights.find import FoundWeights
 from gpen_cli.weights.load import load_gpen
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch means that the device, or the machine, has no memory left."""
+    # The CPU's allocator has no class of its own: "DefaultCPUAllocator: not enough memory: you tried to allocate …".
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 class TorchGpen:
@@ -70,8 +76,18 @@ class TorchGpen:
             output = self._again_in_fp32(crops)[:count]
         return to_uint8(output)
 
+    def halve(self) -> bool:
+        """See ``CropNet.halve``."""
+        self.micro_batch, before = max(1, self.micro_batch // 2), self.micro_batch
+        return before > 1
+
     def _forward(self, crops: UInt8Image) -> Tensor:
-        return self._net(to_tensor(crops, self._device, self._dtype))
+        try:
+            return self._net(to_tensor(crops, self._device, self._dtype))
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise NetMemoryError(f"the memory of {self._device} does not hold {len(crops)} face(s) at once") from error
 
     def _again_in_fp32(self, crops: UInt8Image) -> Tensor:
         """Low precision overflowed (fp16 on some GPUs): the same faces in fp32, and fp32 from now on."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpen_cli.cache import cache_dir, read_json, sha256_of, write_json
 from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.weights.onnx_file import OnnxExport, read_export
 from gpen_cli.weights.table import MODELS, Model
 
 WEIGHTS_DIR_VARIABLE = "GPEN_WEIGHTS_DIR"
@@ -20,20 +21,27 @@ class FoundWeights:
     """A weight file on this machine. model: its row when it is a known file, else None (a file of the user's own).
 
     placed_by_user: it lies where the user put weights for this tool (not merely in another program's cache).
+    export: what ``gpen export`` wrote into an .onnx file.
     """
 
     path: Path
     model: Model | None
     placed_by_user: bool = True
+    export: OnnxExport | None = None
+
+    @property
+    def is_onnx(self) -> bool:
+        return self.path.suffix.lower() == ".onnx"
 
     @property
     def name(self) -> str:
         """What log and report call the net."""
-        return self.model.name if self.model else self.path.stem
+        return self.model.name if self.model else self.export.model if self.export else self.path.stem
 
     @property
     def licence(self) -> str:
-        return self.model.licence if self.model else "licence not known to gpen"
+        known = self.model or self.export
+        return known.licence if known else "licence not known to gpen"
 
 
 def user_folders() -> list[Path]:
@@ -74,6 +82,37 @@ def find_model(model: Model, *, in_caches: bool = True) -> FoundWeights | None:
         if _is_file(path):
             return FoundWeights(check_known(path, model), model, placed_by_user=False)
     return None
+
+
+def find_onnx(model: Model) -> FoundWeights | None:
+    """The first .onnx file of this net in the folders of weights, or None: an export (NAME.onnx), or the public file.
+
+    Raises WeightsError for one that is damaged, or was exported from other weights.
+    """
+    for folder in all_folders():
+        for file in (f"{model.name}.onnx", *((model.onnx.file,) if model.onnx else ())):
+            if _is_file(folder / file):
+                return _known_onnx(folder / file, model)
+    return None
+
+
+def _known_onnx(path: Path, model: Model) -> FoundWeights:
+    export = read_export(path)
+    if export is not None:
+        if model.sha256 is not None and export.source_sha256 != model.sha256:
+            raise WeightsError(f"{path} was exported from other weights than those of {model.name}; export it again.")
+        return FoundWeights(path, model, export=export)
+    if model.onnx is None or file_sha256(path) != model.onnx.sha256:
+        raise WeightsError(
+            f"{path} is neither an export of gpen nor the public file of that name; get it again, or name it with --weights."
+        )
+    return FoundWeights(path, model)
+
+
+def content_sha256(found: FoundWeights) -> str:
+    """Hex SHA-256 of the file, from the table where it was held against it."""
+    known = found.model.sha256 if found.model and not found.is_onnx else None
+    return known or file_sha256(found.path)
 
 
 def _is_file(path: Path) -> bool:
@@ -119,6 +158,8 @@ def from_path(path: Path) -> FoundWeights:
         size = path.stat().st_size
         if path.is_dir():
             raise WeightsError(f"--weights {path} is a folder; name the weight file in it.")
+        if path.suffix.lower() == ".onnx":
+            return _named_onnx(path, size)
         for model in MODELS.values():
             if model.sha256 and model.bytes == size and file_sha256(path) == model.sha256:
                 return FoundWeights(path, model)
@@ -129,6 +170,13 @@ def from_path(path: Path) -> FoundWeights:
             f"--weights {path} cannot be read: {error.strerror or error}; check its permissions."
         ) from error
     return FoundWeights(path, None)
+
+
+def _named_onnx(path: Path, size: int) -> FoundWeights:
+    for model in MODELS.values():
+        if model.onnx is not None and model.onnx.bytes == size and file_sha256(path) == model.onnx.sha256:
+            return FoundWeights(path, model)
+    return FoundWeights(path, None, export=read_export(path))
 
 
 def check_known(path: Path, model: Model) -> Path:

@@ -64,9 +64,7 @@ _FOREIGN = (
 def read_state(path: Path) -> Mapping[str, Any]:
     """What the file holds, without running any code from it. Raises WeightsError with one sentence."""
     if path.suffix.lower() == ".onnx":
-        raise WeightsError(
-            f"{path} is an ONNX file, which this version cannot run; name a .pth, .pt or .safetensors file."
-        )
+        raise WeightsError(f"{path} is an ONNX file, which PyTorch cannot run; name a .pth, .pt or .safetensors file.")
     try:
         _refuse_other_kinds(path)
         if path.suffix.lower() == ".safetensors":

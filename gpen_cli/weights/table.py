@@ -11,6 +11,7 @@ from dataclasses import dataclass
 _OSS = "https://public-vigen-video.oss-cn-shanghai.aliyuncs.com/robin/models/"
 _RETALKING = "https://github.com/vinthony/video-retalking/releases/download/v0.0.1/"
 _FACEXLIB = "https://github.com/xinntao/facexlib/releases/download/"
+_REACTOR = "https://huggingface.co/datasets/Gourieff/ReActor/resolve/main/models/facerestore_models/"
 _MODELSCOPE = "iic/cv_gpen_image-portrait-enhancement"
 
 _GPEN_LICENCE = "non-commercial use only (GPEN authors)"
@@ -23,11 +24,21 @@ _RETINAFACE_PAPER = (
 
 
 @dataclass(frozen=True)
+class OnnxFile:
+    """The public ONNX file of a net, and where it was seen."""
+
+    file: str
+    bytes: int
+    sha256: str
+    mirror: str
+
+
+@dataclass(frozen=True)
 class Model:
     """A net and its weight file. kind: ``restorer`` | ``detector`` | ``parser``; crop_size: side of its input in pixels.
 
     files: names under which the file is found, the usual one first; modelscope: (repository, file) in ModelScope's cache;
-    package: the Python distribution that carries the weights, for nets that are no file of ours.
+    package: the Python distribution that carries the weights, for nets that are no file of ours; onnx: its public ONNX file.
     """
 
     name: str
@@ -42,6 +53,12 @@ class Model:
     modelscope: tuple[str, str] | None = None
     package: str | None = None
     embedded: bool = False
+    onnx: OnnxFile | None = None
+
+
+def _reactor(size: int, length: int, sha256: str) -> OnnxFile:
+    """The ONNX files that ReActor and others use; hashes as seen on that mirror."""
+    return OnnxFile(f"GPEN-BFR-{size}.onnx", length, sha256, f"{_REACTOR}GPEN-BFR-{size}.onnx")
 
 
 _ROWS = (
@@ -67,6 +84,7 @@ _ROWS = (
         crop_size=256,
         licence=_GPEN_LICENCE,
         paper=_GPEN_PAPER,
+        onnx=_reactor(256, 75709987, "d458f72960b25cde64e28b47672e73b74d3bc901ad4657115aecd0fa37b2b14e"),
     ),
     Model(
         name="gpen-bfr-512",
@@ -83,6 +101,7 @@ _ROWS = (
         licence=_GPEN_LICENCE,
         paper=_GPEN_PAPER,
         modelscope=(_MODELSCOPE, "pytorch_model.pt"),
+        onnx=_reactor(512, 284244491, "bf80acb8e91ba8852e3f012505be2c3b6cd6b3eed5ec605e3db87863c4e74d4e"),
     ),
     Model(
         name="gpen-bfr-1024",
@@ -95,6 +114,7 @@ _ROWS = (
         licence=_GPEN_LICENCE,
         paper=_GPEN_PAPER,
         modelscope=(_MODELSCOPE + "-hires", "pytorch_model.pt"),
+        onnx=_reactor(1024, 285101993, "cec8892093d7b99828acde97bf231fb0964d3fb11b43f3b0951e36ef1e192a3e"),
     ),
     Model(
         name="gpen-bfr-2048",
@@ -107,6 +127,7 @@ _ROWS = (
         licence=_GPEN_LICENCE,
         paper=_GPEN_PAPER,
         modelscope=(_MODELSCOPE + "-hires", "pytorch_model-2048.pt"),
+        onnx=_reactor(2048, 285469146, "d0229ff43f979c360bd19daa9cd0ce893722d59f41a41822b9223ebbe4f89b3e"),
     ),
     Model(
         name="retinaface-mobile",

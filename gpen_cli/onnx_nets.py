@@ -1,0 +1,102 @@
+"""Where the ONNX nets of a run come from: named, found in the folders of weights, or made once from the weights that are here.
+
+Without torch: only ``_made`` needs it, and asks first whether it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpen_cli.device import Setup, has_package, resolve_runtime, resolve_setup
+from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.options import NetOptions
+from gpen_cli.weights.find import FoundWeights, find_model, find_onnx, from_path, missing_sentence, user_folders
+from gpen_cli.weights.table import Model
+
+
+def settle(options: NetOptions, earlier: Setup | None) -> Setup:
+    """The setup of a run, whichever runtime it takes; see ``device.resolve_setup``. Raises UsageError, DeviceError."""
+    runtime = resolve_runtime(options, earlier)
+    if earlier is not None and (earlier.runtime == "onnx") != (runtime == "onnx"):
+        earlier = None  # nothing of it can be taken up
+    if runtime != "onnx":
+        return resolve_setup(options, earlier)
+    from gpen_cli.runtime.providers import choose_provider  # onnxruntime is imported there, and asked
+
+    return resolve_setup(options, earlier, provider=choose_provider(options, earlier.provider if earlier else None))
+
+
+def named_onnx(options: NetOptions) -> FoundWeights:
+    """The ONNX file for ``--weights``: that file, or what is made of it. Raises WeightsError, DeviceError."""
+    assert options.weights is not None
+    found = from_path(options.weights)
+    return found if found.is_onnx else _made(found, options)
+
+
+def known_onnx(models: Sequence[Model], options: NetOptions, *, in_caches: bool) -> list[FoundWeights]:
+    """Those of ``models`` that are here as ONNX, or are made so now. in_caches: see ``find_model``. Raises WeightsError."""
+    nets = []
+    missing: WeightsError | None = None
+    for model in models:
+        found = find_onnx(model)
+        if found is None:
+            weights = find_model(model, in_caches=in_caches)
+            if weights is None:
+                missing = missing or WeightsError(_not_here(model))
+                continue
+            try:
+                found = replace(_made(weights, options), model=model)
+            except _CannotMakeError as error:
+                missing = missing or error
+                continue
+        nets.append(found)
+    if not nets and missing is not None:
+        raise missing
+    return nets
+
+
+def with_own_precision(setup: Setup, nets: Sequence[FoundWeights], asked: str) -> Setup:
+    """The setup with the precision of the run's files, which decide it (but for TensorRT, which has its own).
+
+    Raises UsageError when another one was asked for.
+    """
+    if setup.provider == "tensorrt":
+        return setup
+    for net in nets:
+        own = net.export.precision if net.export else "fp32"
+        if asked not in ("auto", own):
+            raise UsageError(
+                f"--precision {asked}: {net.path} computes in {own}; leave it out, or make another file with "
+                f"gpen export --precision {asked}."
+            )
+    return replace(setup, precision="+".join(sorted({net.export.precision if net.export else "fp32" for net in nets})))
+
+
+class _CannotMakeError(WeightsError):
+    """PyTorch or onnx is missing."""
+
+
+def _made(weights: FoundWeights, options: NetOptions) -> FoundWeights:
+    missing = [name for name in ("torch", "onnx") if not has_package(name)]
+    if missing:
+        source = f"--model {weights.model.name}" if weights.model else f"--weights {weights.path}"
+        raise _CannotMakeError(
+            f"{weights.name} is not here as an ONNX file, and making one takes {' and '.join(missing)}, which is not installed "
+            f"(python -m pip install 'gpen-cli[onnx]'). Where it is: gpen export {source} -o {weights.name}.onnx; put that into "
+            f"{user_folders()[0]}{_or_get(weights.model)}, or name it with --weights."
+        )
+    from gpen_cli.export import cached_export
+
+    return cached_export(weights, "fp16" if options.precision == "fp16" else "fp32")
+
+
+def _not_here(model: Model) -> str:
+    return (
+        f"{model.name} is not on this machine, neither as ONNX nor its weights{_or_get(model)}, or name a file with --weights "
+        f"FILE.onnx. {missing_sentence(model)}"
+    )
+
+
+def _or_get(model: Model | None) -> str:
+    return f", or get {model.onnx.mirror} (licence: {model.licence})" if model and model.onnx else ""
