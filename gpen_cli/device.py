@@ -29,6 +29,9 @@ class Setup:
     micro_batch: int
     threads: int
     runtime: str = "eager"
+    """``eager`` | ``compiled`` | ``cuda-graph`` | ``onnx``."""
+    compiled: bool = False
+    """Whether the net goes through PyTorch's compiler (``compiled``, and ``cuda-graph`` where that pays)."""
     precision_reason: str = ""
     provider: str = ""
 
@@ -54,14 +57,12 @@ def cpu_count() -> int:
 
 
 def resolve_runtime(options: NetOptions, earlier: Setup | None = None) -> str:
-    """``eager`` | ``compiled`` | ``onnx``, for the options' runtime; see ``resolve_setup`` for ``earlier``."""
-    if options.runtime != "auto":
-        return options.runtime
-    if options.is_onnx_file or options.provider != "auto":
+    """``onnx``, or PyTorch's ``eager`` until the work is known (``runtime/choice.py``); see ``resolve_setup`` for ``earlier``."""
+    if options.runtime == "onnx" or options.is_onnx_file or options.provider != "auto":
         return "onnx"
-    if options.weights is None and earlier is not None:
+    if options.runtime == "auto" and options.weights is None and earlier is not None:
         return earlier.runtime
-    return "eager" if has_package("torch") else "onnx"
+    return "eager" if has_package("torch") or options.runtime != "auto" else "onnx"
 
 
 def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider: str | None = None) -> Setup:
@@ -90,6 +91,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
         micro_batch=1 if on_cpu else options.batch_size,
         threads=options.threads or cpu_count(),
         runtime=resolve_runtime(options, earlier),
+        compiled=earlier.compiled if earlier is not None else False,
         precision_reason=reason,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpen_cli.data import Face
@@ -16,6 +16,7 @@ from gpen_cli.geometry import crop_from_photo, scale_of
 from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, with_own_precision
 from gpen_cli.options import NetOptions, Options
 from gpen_cli.runtime import make_net
+from gpen_cli.runtime.choice import choose_runtime
 from gpen_cli.runtime.known_answer import doubt
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import (
@@ -107,35 +108,60 @@ def crop_side(face: Face, template: str) -> float:
     return unit / scale_of(crop_from_photo(face.landmarks, template, unit))
 
 
-def build_engine(options: Options, *, earlier: Setup | None = None) -> Engine:
+def build_engine(options: Options, *, earlier: Setup | None = None, photos: int | None = 1) -> Engine:
     """Everything a run needs, found and settled; what is missing is said here, before any photo is read.
 
-    earlier: the setup of the run that is resumed; it holds wherever the options leave the choice to gpen.
-    Raises UsageError, WeightsError, DeviceError.
+    earlier: the setup of the run that is resumed; it holds wherever the options leave the choice to gpen. photos: how many are to
+    be done (None: nobody knows), which decides whether compiling pays. Raises UsageError, WeightsError, DeviceError.
     """
     setup = settle(options.net, earlier)
     parser = None if options.run.aligned and options.compose.mask == "auto" else _find_parser(options.compose.mask)
     detector = None if options.run.aligned else _build_detector(options, setup)
     onnx = setup.runtime == "onnx"
-    if options.net.weights is None:
-        choices = _choices(options.net, onnx=onnx)
-        if onnx:
-            setup = with_own_precision(setup, [choice.weights for choice in choices], options.net.precision)
-        return Engine(detector=detector, choices=choices, parser=parser, setup=setup)
-    weights = named_onnx(options.net) if onnx else from_path(options.net.weights)
+    named = None
+    if options.net.weights is not None:
+        named = named_onnx(options.net) if onnx else from_path(options.net.weights)
+    choices = [] if named else _choices(options.net, onnx=onnx)
+    files = [named] if named else [choice.weights for choice in choices]
     if onnx:
-        setup = with_own_precision(setup, [weights], options.net.precision)
-    engine = Engine(detector=detector, choices=[], parser=parser, setup=setup)
-    net = make_net(weights, setup)
+        setup = with_own_precision(setup, files, options.net.precision)
+    else:
+        # The size of a file that is only named is not known yet; those that are worth naming mostly have 512 px.
+        sizes = [(choice.weights, choice.crop_size) for choice in choices] or [(file, 512) for file in files]
+        setup = choose_runtime(options.net, setup, sizes, photos, resumed=earlier is not None)
+    engine = Engine(detector=detector, choices=choices, parser=parser, setup=setup)
+    if named:
+        _add_named(engine, named)
+    elif setup.compiled:
+        _load_compiled(engine, options.net)
+    return engine
+
+
+def _load_compiled(engine: Engine, options: NetOptions) -> None:
+    """Compiles, or loads, the first net before anything is written down: where that fails unasked, the run is an eager one."""
+    from gpen_cli.runtime.torch_compiled import CompileError
+
+    try:
+        engine.net(engine.choices[0].name)
+    except CompileError as error:
+        if options.runtime != "auto" or options.compile == "always":
+            raise
+        log.warning("%s The run goes on without compiling.", error)
+        runtime = "eager" if engine.setup.runtime == "compiled" else engine.setup.runtime
+        engine.setup = replace(engine.setup, runtime=runtime, compiled=False)
+
+
+def _add_named(engine: Engine, weights: FoundWeights) -> None:
+    """Loads the net of ``--weights`` at once: only so is its crop size known; and looks at its answer to a drawn face."""
+    net = make_net(weights, engine.setup)
     trouble = doubt(net)
     if trouble is not None:
         log.warning(
             "%s answers a test face strangely: %s. Is it a GPEN net for values in [-1, 1]? Look at a result before a long run.",
-            options.net.weights,
+            weights.path,
             trouble,
         )
     engine.add_net(net, weights)
-    return engine
 
 
 def engine_mark(engine: Engine) -> str:
@@ -213,6 +239,8 @@ def describe_choice(choice: NetChoice, engine: Engine) -> str:
     """The log's line about a net: name, path, why, licence, device, precision."""
     setup = engine.setup
     runtime = f"{setup.runtime} on {setup.provider}" if setup.provider else setup.runtime
+    if setup.compiled and setup.runtime == "cuda-graph":
+        runtime += " (compiled)"
     if len(engine.choices) == 1:
         why = "named with --weights or --model" if choice.weights.model is None else "the net for every face"
     else:

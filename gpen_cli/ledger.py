@@ -22,7 +22,7 @@ from gpen_cli.cache import sha256_of
 from gpen_cli.data import Job, Outcome
 from gpen_cli.device import Setup
 from gpen_cli.errors import OutputError
-from gpen_cli.options import Options, ReadOptions, RunOptions
+from gpen_cli.options import NetOptions, Options, ReadOptions, RunOptions
 
 MANIFEST = ".gpen-manifest.jsonl"
 MANIFEST_VERSION = 1
@@ -53,7 +53,7 @@ def fingerprint(options: Options, setup: Setup, nets: str) -> str:
         run=replace(
             RunOptions(), in_place=options.run.in_place, aligned=options.run.aligned, no_face=options.run.no_face
         ),
-        net=replace(options.net, batch_size=1, threads=None, weights=None),
+        net=NetOptions(),  # what was asked for became the setup and the nets, which count below
     )
     content = json.dumps(
         [__version__, asdict(bytes_of_a_photo), asdict(replace(setup, precision_reason="")), nets],

@@ -16,7 +16,8 @@ MASKS = ("auto", "feather", "parse", "parse+hair")
 COLOR_FIXES = ("lab", "none")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 SHARP_FACES = ("keep", "restore")
-RUNTIMES = ("auto", "eager", "compiled", "onnx")
+RUNTIMES = ("auto", "eager", "compiled", "cuda-graph", "onnx")
+COMPILE = ("auto", "always", "never")
 PROVIDER_CHOICES = ("auto", "cpu", "cuda", "tensorrt")
 """onnxruntime's execution providers by the names of ``--provider``; any other that onnxruntime has is taken too."""
 EXPORT_PRECISIONS = ("fp32", "fp16")
@@ -73,7 +74,8 @@ class FaceOptions:
 class NetOptions:
     """Which net restores, and on what. batch_size: faces in one forward pass on a device that gains from it.
 
-    runtime ``auto``: onnx for an .onnx file or where PyTorch is not installed, else eager. provider: where onnxruntime
+    runtime ``auto``: onnx for an .onnx file or where PyTorch is not installed; else a CUDA graph on a CUDA device, and on
+    others eager, or compiled when compile ``auto`` finds that it pays (``runtime/choice.py``). provider: where onnxruntime
     computes (``runtime/providers.py``).
     """
 
@@ -82,6 +84,7 @@ class NetOptions:
     device: str = "auto"
     precision: str = "auto"
     runtime: str = "auto"
+    compile: str = "auto"
     provider: str = "auto"
     batch_size: int = 4
     threads: int | None = None
@@ -89,12 +92,17 @@ class NetOptions:
     def __post_init__(self) -> None:
         _one_of("--precision", self.precision, PRECISIONS)
         _one_of("--runtime", self.runtime, RUNTIMES)
+        _one_of("--compile", self.compile, COMPILE)
+        if (self.runtime, self.compile) in (("eager", "always"), ("compiled", "never"), ("onnx", "always")):
+            raise UsageError(
+                f"--runtime {self.runtime} and --compile {self.compile} contradict each other; leave one out."
+            )
         _within("--batch-size", self.batch_size, 1, 256)
         if self.threads is not None:
             _within("--threads", self.threads, 1, 1024)
         if not self.provider:
             raise UsageError("--provider is empty; give auto, cpu, cuda, tensorrt or another provider's name.")
-        if self.runtime in ("eager", "compiled"):
+        if self.runtime in ("eager", "compiled", "cuda-graph"):
             if self.is_onnx_file:
                 raise UsageError(
                     f"--weights {self.weights} is an ONNX file, which --runtime {self.runtime} cannot run."

@@ -14,7 +14,7 @@ ERRORS = (
 )  # fmt: skip
 
 
-class Fail(Exception):
+class Fail(Exception):  # noqa: N818  onnxruntime's spelling
     """onnxruntime's own errors are no RuntimeErrors in every version."""
 
 

@@ -37,7 +37,7 @@ def stand_in_engine(monkeypatch):
     """The whole command with a net and a detector that cost nothing."""
     monkeypatch.setattr(
         "gpen_cli.engine.build_engine",
-        lambda options, earlier=None: engine_of(StandInNet(brighter), detector=OneFaceEach()),
+        lambda options, **how: engine_of(StandInNet(brighter), detector=OneFaceEach()),
     )
     monkeypatch.setattr("gpen_cli.engine.engine_mark", lambda engine: "stand-in")
 
@@ -247,7 +247,7 @@ class TestWatch:
                 from stand_ins import StandInNet, engine_of
                 from test_pipeline import OneFaceEach, brighter
                 watch.INTERVAL = 0.05
-                engine.build_engine = lambda options, earlier=None: engine_of(StandInNet(brighter), detector=OneFaceEach())
+                engine.build_engine = lambda options, **how: engine_of(StandInNet(brighter), detector=OneFaceEach())
                 engine.engine_mark = lambda engine: "stand-in"
                 from gpen_cli.cli.main import run
                 run()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpen_cli import device
-from gpen_cli.device import cpu_count, cpu_has_bf16, lists_bf16, resolve_setup
+from gpen_cli.device import cpu_count, cpu_has_bf16, lists_bf16, resolve_runtime, resolve_setup
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions
 
@@ -67,9 +67,10 @@ def test_threads_are_those_asked_for_or_the_cores_we_may_use(monkeypatch):
     assert cpu_count() == 3
 
 
-def test_the_runtime_is_the_one_asked_for():
+def test_the_runtime_is_pytorchs_plain_one_until_the_work_is_known():
     assert setup(device="cpu").runtime == "eager"
-    assert setup(device="cpu", runtime="compiled").runtime == "compiled"
+    assert setup(device="cpu", runtime="compiled").runtime == "eager"
+    assert resolve_runtime(NetOptions(runtime="onnx")) == "onnx"
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:3"])

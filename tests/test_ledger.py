@@ -227,7 +227,7 @@ class TestResume:
                 import gpen_cli.engine as engine
                 from stand_ins import StandInNet, engine_of
                 from test_pipeline import OneFaceEach, brighter
-                engine.build_engine = lambda options, earlier=None: engine_of(StandInNet(brighter), detector=OneFaceEach())
+                engine.build_engine = lambda options, **how: engine_of(StandInNet(brighter), detector=OneFaceEach())
                 engine.engine_mark = lambda engine: "stand-in"
                 from gpen_cli.cli.main import run
                 run()

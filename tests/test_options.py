@@ -41,7 +41,7 @@ WORDS = [
     (FaceOptions, "detector", "--detector", ["auto", "retinaface-mobile", "retinaface-r50"]),
     (FaceOptions, "template", "--template", ["gpen", "ffhq"]),
     (NetOptions, "precision", "--precision", ["auto", "fp32", "bf16", "fp16"]),
-    (NetOptions, "runtime", "--runtime", ["eager", "compiled"]),
+    (NetOptions, "runtime", "--runtime", ["auto", "eager", "compiled", "onnx"]),
     (ComposeOptions, "mask", "--mask", ["auto", "feather", "parse", "parse+hair"]),
     (ComposeOptions, "color_fix", "--color-fix", ["lab", "none", None]),
     (ComposeOptions, "sharp_faces", "--sharp-faces", ["keep", "restore"]),

@@ -1,4 +1,4 @@
-"""onnxruntime's providers: what was asked for is what runs, or a sentence; TensorRT's engines are kept, and trusted with reason."""
+"""onnxruntime's providers: what was asked for runs, or a sentence says why not; TensorRT's engines are kept, and checked."""
 
 from __future__ import annotations
 
@@ -83,13 +83,17 @@ def test_a_provider_this_build_lacks_is_code_5_with_its_package_never_the_cpu(in
 @pytest.mark.parametrize("asked", ["cuda", "tensorrt"])
 def test_a_provider_whose_libraries_are_missing_is_code_5_too(install, asked):
     install(TENSORRT, CUDA, broken=(TENSORRT, CUDA))
-    with pytest.raises(DeviceError, match=rf"--provider {asked}: its libraries do not load here; install onnxruntime-gpu"):
+    with pytest.raises(
+        DeviceError, match=rf"--provider {asked}: its libraries do not load here; install onnxruntime-gpu"
+    ):
         choose(asked)
 
 
 def test_a_name_nobody_knows_is_a_usage_error_with_what_there_is(install):
     install(CUDA)
-    with pytest.raises(UsageError, match="--provider 'warp' is not known to onnxruntime 1.99.0; it has cuda, cpu, and auto"):
+    with pytest.raises(
+        UsageError, match=r"--provider 'warp' is not known to onnxruntime 1.99.0; it has cuda, cpu, and auto"
+    ):
         choose("warp")
 
 
@@ -118,7 +122,7 @@ def test_a_resumed_run_goes_on_with_its_provider(install):
 
 def test_onnxruntime_that_is_not_there_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(DeviceError, match="pip install 'onnxruntime>=1.20'"):
+    with pytest.raises(DeviceError, match=r"pip install 'onnxruntime>=1\.20'"):
         choose()
 
 
@@ -129,7 +133,8 @@ def test_the_setup_follows_the_provider():
     def of(provider: str, **options) -> Setup:
         return resolve_setup(NetOptions(runtime="onnx", batch_size=8, threads=3, **options), None, provider=provider)
 
-    assert of("cpu") == Setup("cpu", "fp32", 1, 3, "onnx", "the ONNX file's own", "cpu")
+    own = {"precision_reason": "the ONNX file's own", "provider": "cpu"}
+    assert of("cpu") == Setup("cpu", "fp32", micro_batch=1, threads=3, runtime="onnx", **own)
     assert (of("cuda").device, of("cuda").micro_batch) == ("cuda:0", 8)
     assert of("cuda", device="cuda:1").device == "cuda:1"
     assert (of("tensorrt").precision, of("tensorrt", precision="fp32").precision) == ("fp16", "fp32")
@@ -184,7 +189,9 @@ def test_cuda_is_told_its_gpu_and_to_stay_deterministic(install, weights):
 
 def test_a_provider_that_drops_out_of_the_session_is_no_silent_cpu(install, weights):
     install(CUDA, broken=(CUDA,))
-    with pytest.raises(DeviceError, match=r"--provider cuda: onnxruntime could not start it here; install onnxruntime-gpu"):
+    with pytest.raises(
+        DeviceError, match=r"--provider cuda: onnxruntime could not start it here; install onnxruntime-gpu"
+    ):
         OnnxGpen(weights, gpu_setup("cuda"))
 
 
@@ -292,7 +299,9 @@ def test_a_stale_engine_that_tensorrt_refuses_is_built_again_once(install, weigh
 def test_a_build_that_fails_is_code_5_and_leaves_no_engine(install, weights):
     stub = install(TENSORRT, CUDA)
     stub.builds = ["fail"]
-    with pytest.raises(DeviceError, match=r"--provider tensorrt: the engine could not be built .*--provider cuda") as caught:
+    with pytest.raises(
+        DeviceError, match=r"--provider tensorrt: the engine could not be built .*--provider cuda"
+    ) as caught:
         open_net(weights)
     assert "\n" not in str(caught.value)
     assert engine_folders(weights) == []

@@ -13,12 +13,12 @@ from scipy.ndimage import gaussian_filter
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup
-from gpen_cli.errors import DeviceError, WeightsError
+from gpen_cli.errors import WeightsError
 from gpen_cli.export import export_net
 from gpen_cli.models.textbook import textbook_gpen
 from gpen_cli.options import ExportOptions
 from gpen_cli.runtime import make_net, torch_gpen
-from gpen_cli.runtime.crops import to_tensor, to_uint8
+from gpen_cli.runtime.crops import UInt8Pass, to_tensor, to_uint8
 from gpen_cli.runtime.known_answer import doubt
 from gpen_cli.runtime.onnx import OnnxGpen
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
@@ -171,30 +171,45 @@ def test_only_one_shape_is_ever_given_to_the_net(make, faces, monkeypatch):
 # -- numbers that are none ---------------------------------------------------------------------------------------------
 
 
-def spoil(monkeypatch, when, value=float("nan")) -> None:
-    """From now on the nets for which ``when(net, crops)`` is true answer one number that is none."""
+def spoil(monkeypatch, when) -> None:
+    """From now on the nets for which ``when(net, crops)`` is true answer a number that is none."""
     forward = TorchGpen._forward
 
     def spoilt(self, crops):
-        output = forward(self, crops)
-        if when(self, crops):
-            output = output.clone()
-            output[0, 0, 3, 3] = value
-        return output
+        return None if when(self, crops) else forward(self, crops)
 
     monkeypatch.setattr(TorchGpen, "_forward", spoilt)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_net_that_overflows_in_low_precision_goes_on_in_fp32_with_one_warning(net_file, faces, monkeypatch, value):
+class Spoilt(torch.nn.Module):
+    """Answers its input, one number of it changed."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, faces):
+        faces = faces.clone()
+        faces[-1, 0, 3, 3] = self.value
+        return faces
+
+
+@pytest.mark.parametrize(("value", "is_finite"), [(0.5, True), (float("nan"), False), (float("inf"), False)])
+def test_one_number_that_is_none_is_seen(faces, value, is_finite):
+    pixels, finite = UInt8Pass(Spoilt(value), torch.float32)(torch.from_numpy(faces))
+    assert bool(finite) == is_finite
+    assert np.array_equal(pixels[0].numpy(), faces[0])
+
+
+def test_a_net_that_overflows_in_low_precision_goes_on_in_fp32_with_one_warning(net_file, faces, monkeypatch):
     expected = torch_net(net_file).run(faces[:1])
-    spoil(monkeypatch, lambda net, crops: net._dtype != torch.float32, value)
+    spoil(monkeypatch, lambda net, crops: net._setup.precision != "fp32")
     net = torch_net(net_file, precision="bf16")
     warnings: list[str] = []
     monkeypatch.setattr(torch_gpen.log, "warning", lambda text, *values: warnings.append(text % values))
     outputs = [net.run(faces[:1]) for _ in range(3)]
     assert all(np.array_equal(output, expected) for output in outputs)
-    assert warnings == ["drawn gave NaN or infinity in torch.bfloat16; it runs in fp32 from here on."]
+    assert warnings == ["drawn gave NaN or infinity in bf16; it runs in fp32 from here on."]
 
 
 def test_a_net_without_finite_numbers_in_fp32_raises_and_gives_no_pixels(net_file, faces, monkeypatch):
@@ -230,34 +245,6 @@ def test_a_weight_file_that_does_not_fit_is_refused(tmp_path):
     (tmp_path / "note.pth").write_bytes(b"")
     with pytest.raises(WeightsError, match=r"note\.pth is empty"):
         torch_net(tmp_path / "note.pth")
-
-
-def test_the_compiled_runtime_compiles_once_for_the_one_shape(net_file, faces, monkeypatch):
-    compiled = []
-
-    def fake_compile(net, **options):
-        compiled.append(options)
-        return net
-
-    monkeypatch.setattr(torch, "compile", fake_compile)
-    expected = torch_net(net_file, micro_batch=2).run(faces[:2])
-    net = torch_net(net_file, micro_batch=2, runtime="compiled")
-    assert np.array_equal(net.run(faces[:2]), expected)
-    net.run(faces[:1])
-    assert compiled == [{"fullgraph": True, "dynamic": False}]
-
-
-def test_a_compiler_that_is_not_there_is_one_sentence(net_file, monkeypatch):
-    def failing_compile(net, **options):
-        def call(x):
-            raise RuntimeError("no compiler\nwith a long story")
-
-        return call
-
-    monkeypatch.setattr(torch, "compile", failing_compile)
-    with pytest.raises(DeviceError, match=r"--runtime compiled: .*--runtime eager") as caught:
-        torch_net(net_file, runtime="compiled")
-    assert "\n" not in str(caught.value)
 
 
 # -- the face parser ---------------------------------------------------------------------------------------------------
@@ -328,7 +315,7 @@ def test_memory_that_is_full_is_said_so(net_file, faces, monkeypatch, error):
     def full(tensor):
         raise error
 
-    monkeypatch.setattr(net, "_net", full)
+    monkeypatch.setattr(net, "_pass", full)
     with pytest.raises(NetMemoryError, match="does not hold 4 face"):
         net.run(faces[:4])
     assert [net.halve(), net.micro_batch, net.halve(), net.micro_batch, net.halve()] == [True, 2, True, 1, False]

@@ -159,6 +159,7 @@ def test_a_uint8_export_that_overflows_says_so(tmp_path, crops):
     torch.save(state, path)
     net = export.load_gpen(path)
     model = export.tidied(export._drawn(net, ExportOptions(io="uint8")), {"gpen.version": "0"})
+    del model.metadata_props[:]
     (tmp_path / "hot.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(NonFiniteOutputError):
         net_of(tmp_path / "hot.onnx").run(crops[:1])
@@ -407,7 +408,18 @@ def test_make_net_gives_the_onnx_runtime(exports):
 
 
 def test_the_command_restores_with_an_onnx_file_and_says_so(photo, exports, tmp_path):
-    arguments = ["enhance", photo, "-o", tmp_path / "out.png", "--weights", exports["uint8"], "--guard", "off", "--threads", 1]
+    arguments = [
+        "enhance",
+        photo,
+        "-o",
+        tmp_path / "out.png",
+        "--weights",
+        exports["uint8"],
+        "--guard",
+        "off",
+        "--threads",
+        1,
+    ]
     result = CliRunner().invoke(app, [str(item) for item in arguments])
     assert result.exit_code == 0, result.output
     assert "runtime onnx on cpu" in result.stderr

@@ -14,6 +14,7 @@ import typer
 from gpen_cli.errors import UsageError
 from gpen_cli.options import (
     COLOR_FIXES,
+    COMPILE,
     DETECTORS,
     FORMATS,
     GUARD,
@@ -198,7 +199,8 @@ class SharedFlags:
         ),
     ] = "auto"  # fmt: skip
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file, or .onnx.")
+        Path | None,
+        typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file, or .onnx."),
     ] = None
     device: Annotated[
         str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", rich_help_panel=_NET, help="Where the net runs.")
@@ -214,8 +216,16 @@ class SharedFlags:
         str,
         typer.Option(
             "--runtime", metavar=_choice(RUNTIMES), rich_help_panel=_NET,
-            help="compiled: torch.compile first, which takes about a minute and pays from a few hundred faces on. onnx: "
-            "without PyTorch (docs/deployment.md). auto: onnx for an .onnx file, else eager.",
+            help="auto: a CUDA graph on NVIDIA GPUs, onnx for an .onnx file, else eager, or compiled where that pays. "
+            "onnx needs no PyTorch (docs/deployment.md).",
+        ),
+    ] = "auto"  # fmt: skip
+    compile: Annotated[
+        str,
+        typer.Option(
+            "--compile", metavar=_choice(COMPILE), rich_help_panel=_NET,
+            help="PyTorch's compiler: a minute once, then faster for good. auto: when the run is long enough to gain by it, or "
+            "an earlier one has done it.",
         ),
     ] = "auto"  # fmt: skip
     provider: Annotated[
@@ -358,6 +368,7 @@ def build_options(
             device=flags.device,
             precision=flags.precision,
             runtime=flags.runtime,
+            compile=flags.compile,
             provider=flags.provider,
             batch_size=flags.batch_size,
             threads=flags.threads,

@@ -103,7 +103,8 @@ class _Run:
         self._options, self._flags = options, flags
         self._since = time.monotonic()
         self._ledger = ledger = stack.enter_context(Ledger(flags.manifest)) if flags.manifest else None
-        self._engine = build_engine(options, earlier=ledger.setup if ledger and flags.resume else None)
+        earlier = ledger.setup if ledger and flags.resume else None
+        self._engine = build_engine(options, earlier=earlier, photos=total)
         for choice in self._engine.choices:
             log.info("%s", describe_choice(choice, self._engine))
         log.info("detector: %s", self._engine.detector_name or "none, the inputs are aligned crops")

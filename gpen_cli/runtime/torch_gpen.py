@@ -1,20 +1,17 @@
-"""GPEN in PyTorch, on any device: plain (the runtime that always works), or through torch.compile."""
+"""GPEN in PyTorch, on any device: plain (the runtime that always works), compiled, or replayed as a CUDA graph."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup
-from gpen_cli.errors import DeviceError
 from gpen_cli.models.stylegan2 import fold_constants
-from gpen_cli.runtime.crops import to_tensor, to_uint8
+from gpen_cli.runtime.crops import Pass, UInt8Pass, on_device
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.weights.find import FoundWeights
 from gpen_cli.weights.load import load_gpen
@@ -24,45 +21,14 @@ log = logging.getLogger(__name__)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of torch means that the device, or the machine, has no memory left."""
-    # The CPU's allocator has no class of its own: "DefaultCPUAllocator: not enough memory: you tried to allocate …".
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
 class TorchGpen:
-    """A ``CropNet`` over one GPEN weight file. Raises WeightsError when the file does not fit, DeviceError when compiling
-    was asked for and is not possible."""
+    """A ``CropNet`` over one GPEN weight file. Raises WeightsError when the file does not fit, DeviceError when what was asked
+    for (compiling, graphs) is not possible."""
 
     def __init__(self, weights: FoundWeights, setup: Setup) -> None:
         self.name = weights.name
-        self.micro_batch = setup.micro_batch
         self._weights = weights
-        self._device = torch.device(setup.device)
-        self._dtype = DTYPES[setup.precision]
-        net = load_gpen(weights.path).to(self._device)
-        self.crop_size = net.config.size
-        fold_constants(net, self._dtype)
-        self._net: Callable[[Tensor], Tensor] = net
-        if setup.runtime == "compiled":
-            self._compile()
-
-    @torch.inference_mode()
-    def _compile(self) -> None:
-        """Compiles for the one shape this net is ever given, now, so that the first photo does not pay for it unannounced."""
-        log.info("%s is being compiled; this takes about a minute.", self.name)
-        begin = time.monotonic()
-        plain = self._net
-        self._net = torch.compile(plain, fullgraph=True, dynamic=False)
-        try:
-            self._forward(np.full((self.micro_batch, self.crop_size, self.crop_size, 3), 127, np.uint8))
-        except Exception as error:
-            # torch's compiler has no common error class: a missing C compiler, Triton, or a bug of its own all end here.
-            raise DeviceError(
-                f"--runtime compiled: torch.compile failed ({type(error).__name__}); a C++ compiler (and on GPUs Triton) "
-                "is needed. Install one, or give --runtime eager."
-            ) from error
-        log.info("%s compiled in %.0f s.", self.name, time.monotonic() - begin)
+        self._use(setup)
 
     @torch.inference_mode()
     def run(self, crops: UInt8Image) -> np.ndarray:
@@ -71,33 +37,84 @@ class TorchGpen:
         if count < self.micro_batch:
             # One shape a net: kernels, and so the last bit, must not depend on how full the batch was.
             crops = np.concatenate((crops, np.repeat(crops[-1:], self.micro_batch - count, axis=0)))
-        output = self._forward(crops)[:count]
-        if not bool(torch.isfinite(output).all()):
-            output = self._again_in_fp32(crops)[:count]
-        return to_uint8(output)
+        answer = self._forward(crops)
+        return (self._again_in_fp32(crops) if answer is None else answer)[:count]
 
     def halve(self) -> bool:
         """See ``CropNet.halve``."""
-        self.micro_batch, before = max(1, self.micro_batch // 2), self.micro_batch
-        return before > 1
+        if self.micro_batch == 1:
+            return False
+        self._use(replace(self._setup, micro_batch=self.micro_batch // 2))
+        return True
 
-    def _forward(self, crops: UInt8Image) -> Tensor:
+    def _forward(self, crops: UInt8Image) -> UInt8Image | None:
+        """The net's answer, or None where it is not finite."""
+        assert self._pass is not None
         try:
-            return self._net(to_tensor(crops, self._device, self._dtype))
+            pixels, finite = self._pass(on_device(crops, self._entry))
+            return pixels.cpu().numpy() if bool(finite) else None
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise NetMemoryError(f"the memory of {self._device} does not hold {len(crops)} face(s) at once") from error
+            raise NetMemoryError(
+                f"the memory of {self._setup.device} does not hold {len(crops)} face(s) at once"
+            ) from error
 
-    def _again_in_fp32(self, crops: UInt8Image) -> Tensor:
+    def _again_in_fp32(self, crops: UInt8Image) -> UInt8Image:
         """Low precision overflowed (fp16 on some GPUs): the same faces in fp32, and fp32 from now on."""
-        if self._dtype != torch.float32:
-            log.warning("%s gave NaN or infinity in %s; it runs in fp32 from here on.", self.name, self._dtype)
-            self._dtype = torch.float32
-            net = load_gpen(self._weights.path).to(self._device)
-            fold_constants(net, self._dtype)
-            self._net = net
-            output = self._forward(crops)
-            if bool(torch.isfinite(output).all()):
-                return output
+        if self._setup.precision != "fp32":
+            log.warning(
+                "%s gave NaN or infinity in %s; it runs in fp32 from here on.", self.name, self._setup.precision
+            )
+            self._use(replace(self._setup, precision="fp32", runtime="eager", compiled=False))
+            answer = self._forward(crops)
+            if answer is not None:
+                return answer
         raise NonFiniteOutputError(f"{self.name} gave NaN or infinity in fp32; the photo's own face stays.")
+
+    def _use(self, setup: Setup) -> None:
+        self._pass: Pass | None = None  # the memory of the one before is needed for this one
+        self._setup = setup
+        self.micro_batch = setup.micro_batch
+        # A graph has buffers of its own on both sides; any other pass wants its crops on the device.
+        self._entry = torch.device("cpu" if setup.runtime == "cuda-graph" else setup.device)
+        self._pass, self.crop_size = _make_pass(self._weights, setup)
+
+
+def _make_pass(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:
+    """(the pass, side of its crops in px)."""
+    if not setup.compiled:
+        net = _plain(weights, setup)
+        run: Pass = net
+        size = net.net.config.size
+    else:
+        run, size = _compiled(weights, setup)
+    if setup.runtime == "cuda-graph":
+        from gpen_cli.runtime.cuda_graph import CudaGraphs, GraphPass
+
+        shape = (setup.micro_batch, size, size, 3)
+        run = GraphPass(run, shape, CudaGraphs(torch.device(setup.device)))
+    return run, size
+
+
+def _compiled(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:
+    from gpen_cli.runtime.torch_compiled import compile_net, from_cache
+
+    compiled = from_cache(weights, setup)
+    if compiled is None:
+        net = _plain(weights, setup)
+        compiled = compile_net(lambda: net, weights, setup, crop_size=net.net.config.size)
+    return compiled.run, compiled.crop_size
+
+
+def _plain(weights: FoundWeights, setup: Setup) -> UInt8Pass:
+    net = load_gpen(weights.path).to(torch.device(setup.device))
+    dtype = DTYPES[setup.precision]
+    fold_constants(net, dtype)
+    return UInt8Pass(net.eval().requires_grad_(False), dtype)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch means that the device, or the machine, has no memory left."""
+    # The CPU's allocator has no class of its own: "DefaultCPUAllocator: not enough memory: you tried to allocate …".
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

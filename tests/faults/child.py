@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from stand_ins import StandInNet, engine_of, face_at
 from typer.testing import CliRunner
 
 import gpen_cli.engine
+import gpen_cli.pipeline
 from gpen_cli.data import Face, Photo
 from gpen_cli.engine import Engine
 from gpen_cli.options import Options
@@ -36,6 +38,8 @@ CROP_SIZE = 64
 """Small, because the suite is about files: a crop of 256 px costs ten times as much."""
 HEAVY = ("torch", "onnxruntime")
 SAMPLE_EVERY = 100
+STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+GRACE_SECONDS = 1.0
 WARM = ("cli.main", "cli.run", "cli.files", "pipeline", "ledger", "report", "naming")
 
 
@@ -56,12 +60,15 @@ class SlowNet(StandInNet):
         super().__init__(lambda crop: np.where(crop > 225, 255, crop + 30).astype(np.uint8), crop_size=CROP_SIZE)
         self._pause = pause
         self._samples = samples
+        self._alive = PhotoCount()
+        if samples is not None:
+            self._alive.watch()
 
     def run(self, crops: np.ndarray) -> np.ndarray:
         time.sleep(self._pause)
         if self._samples is not None and self.crops % SAMPLE_EVERY == 0:
             with self._samples.open("a") as file:
-                file.write(json.dumps({"photo": self.crops, "rss": resident_bytes(), "alive": living_photos()}) + "\n")
+                file.write(json.dumps({"photo": self.crops, "rss": resident_bytes(), "alive": self._alive()}) + "\n")
         return super().run(crops)
 
 
@@ -69,8 +76,26 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def living_photos() -> int:
-    return sum(isinstance(thing, Photo) for thing in gc.get_objects())
+class PhotoCount:
+    """How many photos live. Not by ``gc.get_objects``: from another thread, that breaks a ``tuple(…)`` that is being built."""
+
+    def __init__(self) -> None:
+        self._born: list[None] = []
+        self._dead: list[None] = []
+
+    def __call__(self) -> int:
+        return len(self._born) - len(self._dead)
+
+    def watch(self) -> None:
+        read = gpen_cli.pipeline.read_photo
+
+        def counted(*arguments: Any, **named: Any) -> Photo:
+            photo = read(*arguments, **named)
+            self._born.append(None)
+            weakref.finalize(photo, self._dead.append, None)
+            return photo
+
+        gpen_cli.pipeline.read_photo = counted
 
 
 def enter_stand_ins(pause: float = 0.0, samples: Path | None = None) -> None:
@@ -108,9 +133,13 @@ def fork_on_request() -> dict[str, Any] | None:
             answer: dict[str, Any] = {"code": code}
         else:
             sys.stdout.flush()
+            signal.pthread_sigmask(
+                signal.SIG_BLOCK, STOPS
+            )  # until ``become``: Python's own steps after a fork are not gpen's
             process = os.fork()
             if process == 0:
                 return request
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             living.add(process)
             answer = {"process": process}
         print(json.dumps(answer), flush=True)  # noqa: T201
@@ -149,6 +178,7 @@ def become(request: dict[str, Any]) -> None:
     os.umask(0o022)
     samples = request.get("samples")
     enter_stand_ins(request.get("pause", 0.0), Path(samples) if samples else None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     try:
         if "fuzz" in request:
             from faults.reading import read_all
@@ -168,11 +198,18 @@ def run_gpen(arguments: list[str]) -> None:
 
 
 def facts_at_the_end() -> dict[str, Any]:
-    """What a run that ended by itself leaves in its process: heavy modules, threads beside this one, child processes."""
+    """What a run that ended by itself leaves in its process: heavy modules, child processes, threads beside this one.
+
+    late: threads that were still there as ``gpen`` returned; threads: those of them that were there a second later.
+    """
     children = Path(f"/proc/self/task/{os.getpid()}/children")
+    late = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    for thread in late:
+        thread.join(GRACE_SECONDS)
     return {
         "heavy": [name for name in HEAVY if name in sys.modules],
-        "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
+        "late": [thread.name for thread in late],
+        "threads": [thread.name for thread in late if thread.is_alive()],
         "children": children.read_text().split() if children.exists() else [],
     }
 

@@ -75,7 +75,7 @@ def resume_on(nursery: Nursery, photos: Path, out: Path, whole: dict[str, bytes]
 @needs_root
 def test_the_disk_is_full(nursery, photos, whole, tmp_path, table: Table):
     """From nothing free to just too little; every other time it fills up while the run is under way."""
-    wanted, rng, damage, answers = times(6, 60), random.Random(6), Damage(), Answers()
+    wanted, rng, damage, answers = times(6, 50), random.Random(6), Damage(), Answers()
     need = sum(-(-len(data) // BLOCK) * BLOCK for data in whole.values())
     with small_disk(tmp_path / "disk") as disk:
         for count in range(wanted):

@@ -1,0 +1,87 @@
+"""Does compiling pay for the work at hand? The rule of ``--compile auto``, and which runtime follows from the flags.
+
+Compiling costs about a minute once, loading what was compiled a fraction of a second more than loading the plain net, and each
+face then costs less. The numbers are those of docs/performance.md; a net of another size counts as the next smaller one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpen_cli.device import Setup
+from gpen_cli.errors import DeviceError
+from gpen_cli.options import NetOptions
+from gpen_cli.runtime import packages
+from gpen_cli.weights.find import FoundWeights
+
+log = logging.getLogger(__name__)
+
+FACES_A_PHOTO = 1.5
+"""Guessed before any photo is read."""
+
+
+@dataclass(frozen=True)
+class Pays:
+    """Faces of a run from which compiling pays: when it has to be done now (cold), and when the cache has it (warm)."""
+
+    cold: int
+    warm: int
+
+
+PAYS = {256: Pays(cold=2500, warm=10), 512: Pays(cold=250, warm=4)}
+"""By crop size, on two cores with bf16 (``benchmarks/generator.py``): twice the faces at which both ways take the same time."""
+
+
+def choose_runtime(
+    options: NetOptions, setup: Setup, nets: Sequence[tuple[FoundWeights, int]], photos: int | None, *, resumed: bool
+) -> Setup:
+    """The setup with its runtime settled.
+
+    nets: (weights, crop size) of the nets the run may use; photos: how many are to be done, None when nobody knows; resumed:
+    the setup is an earlier run's, whose bytes are to be met again. Raises DeviceError for what the device cannot do.
+    """
+    if setup.runtime == "onnx":
+        return setup
+    asked = options.runtime
+    compiled = _wants_compiling(options, setup, nets, photos, resumed=resumed)
+    if asked == "cuda-graph" and not setup.device.startswith("cuda"):
+        raise DeviceError(
+            f"--runtime cuda-graph needs a CUDA GPU, and the device is {setup.device}; give --runtime auto."
+        )
+    if asked == "cuda-graph" or (asked == "auto" and setup.device.startswith("cuda")):
+        return replace(setup, runtime="cuda-graph", compiled=compiled)
+    return replace(setup, runtime="compiled" if compiled else "eager", compiled=compiled)
+
+
+def _wants_compiling(
+    options: NetOptions, setup: Setup, nets: Sequence[tuple[FoundWeights, int]], photos: int | None, *, resumed: bool
+) -> bool:
+    if options.runtime == "eager" or options.compile == "never" or setup.device == "mps":
+        return False
+    if options.runtime == "compiled" or options.compile == "always":
+        return True
+    if resumed:
+        return setup.compiled
+    return all(_pays(weights, size, setup, photos) for weights, size in nets) and _can_compile(setup.device)
+
+
+def _pays(weights: FoundWeights, size: int, setup: Setup, photos: int | None) -> bool:
+    pays = PAYS[max((known for known in PAYS if known <= size), default=min(PAYS))]
+    if setup.device == "cpu" and not packages.supported():
+        return False  # torch.compile's own cache is too slow to count on
+    faces = FACES_A_PHOTO * photos if photos is not None else pays.warm
+    if faces < pays.warm:
+        return False
+    return faces >= pays.cold or (setup.device == "cpu" and packages.package_path(weights, setup).is_file())
+
+
+def _can_compile(device: str) -> bool:
+    from gpen_cli.runtime.torch_compiled import has_compiler
+
+    if has_compiler(device):
+        return True
+    what = "Triton" if device.startswith("cuda") else "C++ compiler"
+    log.warning("compiling would pay for this run, but there is no %s; it goes on with --runtime eager", what)
+    return False

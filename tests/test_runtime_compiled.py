@@ -1,0 +1,264 @@
+"""Compiled nets: the same pictures as the plain ones, kept for the next process, and never somebody else's code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from drawn_weights import save_small_net
+
+from gpen_cli.device import Setup
+from gpen_cli.errors import DeviceError, UsageError
+from gpen_cli.options import NetOptions
+from gpen_cli.runtime import choice, packages, torch_compiled
+from gpen_cli.runtime.choice import PAYS, choose_runtime
+from gpen_cli.runtime.torch_compiled import CompileError
+from gpen_cli.runtime.torch_gpen import TorchGpen
+from gpen_cli.weights.find import from_path
+
+CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1)
+COMPILED = dataclasses.replace(CPU, runtime="compiled", compiled=True)
+needs_packages = pytest.mark.skipif(not packages.supported(), reason="packages need torch 2.6 and a POSIX system")
+needs_compiler = pytest.mark.skipif(not torch_compiled.has_compiler("cpu"), reason="no C++ compiler here")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return from_path(save_small_net(tmp_path_factory.mktemp("net") / "drawn.pth"))
+
+
+@pytest.fixture(scope="module")
+def crops(astronaut):
+    return np.stack([astronaut[60:124, 190:254], astronaut[100:164, 200:264]])
+
+
+@pytest.fixture(scope="module")
+def filled(weights, tmp_path_factory) -> Path:
+    """A cache folder that holds the compiled net, made once for all tests here (about half a minute)."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPEN_CACHE_DIR", str(folder))
+        TorchGpen(weights, COMPILED)
+    return folder
+
+
+@pytest.fixture
+def cache(filled, tmp_path, monkeypatch) -> Path:
+    """A copy of that folder, this test's own; compiling again would be an error."""
+    folder = tmp_path / "cache"
+    shutil.copytree(filled, folder, copy_function=shutil.copy2)
+    monkeypatch.setenv("GPEN_CACHE_DIR", str(folder))
+
+    def again(*given, **named):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(torch_compiled, "_make_package", again)
+    return folder
+
+
+def only(folder: Path, suffix: str) -> Path:
+    (path,) = (folder / "compiled").glob(f"*{suffix}")
+    return path
+
+
+@pytest.mark.slow
+@needs_packages
+@needs_compiler
+class TestPackages:
+    def test_the_pictures_are_the_plain_nets(self, weights, crops, cache):
+        plain, compiled = TorchGpen(weights, CPU), TorchGpen(weights, COMPILED)
+        assert compiled.crop_size == plain.crop_size == 64
+        for crop in crops:
+            difference = plain.run(crop[None]).astype(int) - compiled.run(crop[None]).astype(int)
+            assert np.abs(difference).max() <= 1
+        assert plain.run(crops[:1]).std() > 5, "a flat answer would prove nothing"
+
+    def test_equal_crops_give_equal_bytes(self, weights, crops, cache):
+        first, second = TorchGpen(weights, COMPILED), TorchGpen(weights, COMPILED)
+        answers = [net.run(crops[:1]) for net in (first, first, second, first)]
+        assert all(np.array_equal(answer, answers[0]) for answer in answers)
+
+    def test_a_second_process_finds_it(self, weights, cache):
+        code = (
+            "import sys\nfrom gpen_cli.device import Setup\nfrom gpen_cli.runtime import packages, torch_compiled\n"
+            "from gpen_cli.weights.find import from_path\nfrom pathlib import Path\n"
+            f"setup = Setup(**{dataclasses.asdict(COMPILED)!r})\nimport torch\ntorch.set_num_threads(1)\n"
+            f"found = torch_compiled.from_cache(from_path(Path({str(weights.path)!r})), setup)\n"
+            "print(found.crop_size, found.seconds)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["64", "0.0"]
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda path: path.write_bytes(path.read_bytes()[:-1000]),
+            lambda path: path.write_bytes(path.read_bytes()[:1000] + b"x" + path.read_bytes()[1001:]),
+            lambda path: path.with_suffix(".json").unlink(),
+            lambda path: path.with_suffix(".json").write_text("[]"),
+            lambda path: path.chmod(0o666),
+            lambda path: path.parent.chmod(0o777),
+        ],
+        ids=["cut off", "one byte", "no note", "another note", "anyone may write it", "anyone may put one there"],
+    )
+    def test_what_is_damaged_or_open_to_others_is_never_loaded(self, weights, cache, damage):
+        damage(only(cache, ".pt2"))
+        assert torch_compiled.from_cache(weights, COMPILED) is None
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    def test_nor_is_another_users(self, weights, cache):
+        os.chown(only(cache, ".pt2"), 12345, -1)
+        assert torch_compiled.from_cache(weights, COMPILED) is None
+
+    def test_one_that_does_not_load_is_removed_and_told(self, weights, cache, monkeypatch, caplog):
+        path = only(cache, ".pt2")
+        path.write_bytes(b"no package")
+        note = {"sha256": packages.sha256_of(path), "crop_size": 64, "seconds": 1.0}
+        path.with_suffix(".json").write_text(json.dumps(note))
+        path.chmod(0o600)
+        assert torch_compiled.from_cache(weights, COMPILED) is None
+        assert not path.exists()
+        assert "does not load" in caplog.text
+
+    @pytest.mark.parametrize(
+        "change", [{"precision": "bf16"}, {"threads": 2}, {"micro_batch": 2}], ids=["precision", "threads", "batch"]
+    )
+    def test_another_setup_has_another_package(self, weights, cache, change):
+        assert torch_compiled.from_cache(weights, COMPILED) is not None
+        assert torch_compiled.from_cache(weights, dataclasses.replace(COMPILED, **change)) is None
+
+    def test_other_weights_torch_or_cpu_have_another(self, weights, cache, monkeypatch):
+        path = packages.package_path(weights, COMPILED)
+        monkeypatch.setattr(packages, "_cpu", lambda: "another CPU")
+        assert packages.package_path(weights, COMPILED) != path
+        monkeypatch.undo()
+        monkeypatch.setattr(packages.metadata, "version", lambda name: "2.99.0")
+        assert packages.package_path(weights, COMPILED) != path
+
+    def test_the_oldest_are_removed_over_the_limit(self, weights, cache, monkeypatch):
+        folder = cache / "compiled"
+        for age in range(3):
+            old = folder / f"old{age}.pt2"
+            old.write_bytes(bytes(1000))
+            os.utime(old, (10**9 - age, 10**9 - age))
+        newest = only_named(folder, "drawn")
+        monkeypatch.setattr(packages, "LIMIT_BYTES", newest.stat().st_size + 2500)
+        packages._remove_old(newest)
+        assert sorted(path.name for path in folder.glob("old*")) == ["old0.pt2", "old1.pt2"]
+        assert newest.exists()
+
+
+def only_named(folder: Path, start: str) -> Path:
+    (path,) = folder.glob(f"{start}*.pt2")
+    return path
+
+
+class TestFailures:
+    @pytest.fixture(autouse=True)
+    def empty_cache(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("GPEN_CACHE_DIR", str(tmp_path / "cache"))
+
+    def test_a_compiler_that_fails_is_one_sentence(self, weights, monkeypatch):
+        def broken(*given):
+            raise RuntimeError("no compiler\nwith a long story")
+
+        monkeypatch.setattr(torch_compiled, "_make_package", broken)
+        monkeypatch.setattr(torch, "compile", lambda net, **options: broken)
+        with pytest.raises(CompileError, match=r"compiler failed.*--runtime eager") as caught:
+            TorchGpen(weights, COMPILED)
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_code == 5
+
+    @needs_packages
+    def test_a_cache_that_cannot_be_written_is_one_sentence(self, weights, tmp_path, monkeypatch):
+        (tmp_path / "cache").write_text("a file")
+        with pytest.raises(CompileError, match="set GPEN_CACHE_DIR"):
+            TorchGpen(weights, COMPILED)
+
+    def test_without_packages_torch_compile_does_it_for_the_one_shape(self, weights, crops, monkeypatch):
+        compiled = []
+
+        def fake_compile(net, **options):
+            compiled.append(options)
+            return net
+
+        monkeypatch.setattr(packages, "supported", lambda: False)
+        monkeypatch.setattr(torch, "compile", fake_compile)
+        expected = TorchGpen(weights, dataclasses.replace(CPU, micro_batch=2)).run(crops)
+        net = TorchGpen(weights, dataclasses.replace(COMPILED, micro_batch=2))
+        assert np.array_equal(net.run(crops), expected)
+        assert compiled == [{"fullgraph": True, "dynamic": False}]
+
+
+class TestChoice:
+    """Which runtime follows from the flags and the work."""
+
+    @pytest.fixture(autouse=True)
+    def cold(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("GPEN_CACHE_DIR", str(tmp_path))
+        monkeypatch.setattr(choice, "_can_compile", lambda device: True)
+        monkeypatch.setattr(packages, "supported", lambda: True)
+
+    def chosen(
+        self, weights, photos, *, size=512, device="cpu", resumed=False, before=CPU, **flags
+    ) -> tuple[str, bool]:
+        setup = dataclasses.replace(before, device=device)
+        done = choose_runtime(NetOptions(**flags), setup, [(weights, size)], photos, resumed=resumed)
+        return done.runtime, done.compiled
+
+    def test_a_few_photos_are_done_plainly_and_many_compiled(self, weights):
+        assert self.chosen(weights, 1) == ("eager", False)
+        assert self.chosen(weights, PAYS[512].cold) == ("compiled", True)
+        assert self.chosen(weights, PAYS[512].cold, size=256) == ("eager", False)
+        assert self.chosen(weights, PAYS[256].cold, size=256) == ("compiled", True)
+        assert self.chosen(weights, PAYS[512].cold, size=1024) == ("compiled", True)
+
+    def test_what_is_compiled_already_pays_sooner(self, weights):
+        path = packages.package_path(weights, CPU)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"a package")
+        assert self.chosen(weights, 1) == ("eager", False)
+        assert self.chosen(weights, PAYS[512].warm) == ("compiled", True)
+        assert self.chosen(weights, None) == ("compiled", True), "--watch: nobody knows how many there will be"
+
+    def test_flags_decide(self, weights):
+        assert self.chosen(weights, 1, compile="always") == ("compiled", True)
+        assert self.chosen(weights, 1, runtime="compiled") == ("compiled", True)
+        assert self.chosen(weights, 10**6, compile="never") == ("eager", False)
+        assert self.chosen(weights, 10**6, runtime="eager") == ("eager", False)
+
+    @pytest.mark.parametrize(("runtime", "compile"), [("eager", "always"), ("compiled", "never"), ("onnx", "always")])
+    def test_flags_that_contradict_each_other_are_refused(self, runtime, compile):
+        with pytest.raises(UsageError, match="contradict"):
+            NetOptions(runtime=runtime, compile=compile)
+
+    def test_a_resumed_run_keeps_its_runtime(self, weights):
+        before = dataclasses.replace(CPU, runtime="compiled", compiled=True)
+        assert self.chosen(weights, 1, resumed=True, before=before) == ("compiled", True)
+        assert self.chosen(weights, 10**6, resumed=True) == ("eager", False)
+
+    def test_graphs_are_for_cuda(self, weights):
+        assert self.chosen(weights, 1, device="cuda:0") == ("cuda-graph", False)
+        assert self.chosen(weights, 1, device="cuda:0", compile="always") == ("cuda-graph", True)
+        assert self.chosen(weights, 10**6, device="cuda:0") == ("cuda-graph", True)
+        assert self.chosen(weights, 1, device="cuda:0", runtime="eager") == ("eager", False)
+        with pytest.raises(DeviceError, match="needs a CUDA GPU"):
+            self.chosen(weights, 1, runtime="cuda-graph")
+
+    def test_without_a_compiler_it_is_said_once_and_the_run_goes_on(self, weights, monkeypatch, caplog):
+        monkeypatch.undo()
+        monkeypatch.setattr(torch_compiled, "has_compiler", lambda device: False)
+        assert self.chosen(weights, 10**6) == ("eager", False)
+        assert caplog.text.count("there is no C++ compiler") == 1
+
+    def test_an_onnx_run_stays_one(self, weights):
+        before = dataclasses.replace(CPU, runtime="onnx", provider="cpu")
+        assert self.chosen(weights, 10**6, before=before) == ("onnx", False)
