@@ -56,6 +56,15 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
+def calm_openmp() -> None:
+    """Lets waiting threads of PyTorch sleep instead of spin. Only of use before torch is first imported.
+
+    A face is hundreds of short parallel loops. With a reader, a writer or another program on one of two cores, a thread that
+    spins for its partner keeps it from running: a face then takes five times as long (docs/performance.md).
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def resolve_runtime(options: NetOptions, earlier: Setup | None = None) -> str:
     """``onnx``, or PyTorch's ``eager`` until the work is known (``runtime/choice.py``); see ``resolve_setup`` for ``earlier``."""
     if options.runtime == "onnx" or options.is_onnx_file or options.provider != "auto":
@@ -71,6 +80,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
     earlier: a setup to take up again (``--resume``) wherever the options leave the choice to gpen. provider: onnxruntime's, by
     its short name, for a run with ONNX nets (``runtime/providers.py`` chooses it).
     """
+    calm_openmp()
     if provider is not None:
         return _onnx_setup(options, earlier, provider)
     if earlier is not None:
