@@ -48,6 +48,8 @@ class Metadata:
     xmp: bytes | None = None
     icc: bytes | None = None
     dpi: tuple[float, float] | None = None
+    digest: str | None = None
+    """Stands for the photo's file in what is made from it (``photos.metadata.digest_of``)."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from gpen_cli.extras import compare_path, require_replaceable, save_compare, sav
 from gpen_cli.naming import refuse_own_input
 from gpen_cli.options import Options
 from gpen_cli.photos.formats import FORMATS, resolve_format
-from gpen_cli.photos.metadata import is_our_output
+from gpen_cli.photos.metadata import digest_of, is_our_output, made_from
 from gpen_cli.photos.temporary import temporary_beside
 from gpen_cli.photos.write import Encoded, encode_photo, write_atomically
 from gpen_cli.restoration import Crop, Restoration
@@ -32,12 +32,16 @@ from gpen_cli.sources import ORIGINAL_SUFFIX
 class Record(Protocol):
     """What remembers results that cannot carry our mark (BMP, --strip-metadata); the ledger is one. Any thread."""
 
-    def announce(self, target: Path, sha256: str) -> None:
+    def announce(self, job: Job, sha256: str) -> None:
         """Called before the result takes its name. Raises OutputError."""
         ...
 
-    def made(self, target: Path) -> bool:
-        """Whether the file under this name is a result announced earlier, to the byte."""
+    def made(self, job: Job) -> bool:
+        """Whether the file under the job's target is a result of its photo that was announced earlier, to the byte."""
+        ...
+
+    def belongs_to(self, job: Job) -> bool:
+        """Whether the result under the job's target was made from the job's photo, as it is now or was."""
         ...
 
 
@@ -78,9 +82,37 @@ def check_target(job: Job, options: Options, record: Record | None = None) -> Ou
         return None
     if run.skip_existing:
         return Outcome(job, "skipped", warnings=(f"{target} exists",))
-    if not run.overwrite and not (record is not None and record.made(target)):
-        require_replaceable(target)
+    if not run.overwrite:
+        _require_own(job, target, record)
     return None
+
+
+def _require_own(job: Job, target: Path, record: Record | None) -> None:
+    """Raises PhotoError unless the file under the result's name is an earlier result of this photo."""
+    if record is not None and record.made(job):
+        return
+    require_replaceable(target)
+    source = Path(job.source)
+    if (record is not None and record.belongs_to(job)) or _same_folder(source, target):
+        return
+    try:
+        origin = made_from(target.read_bytes())
+        if origin is None or not source.is_file() or origin == digest_of(source.read_bytes()):
+            return
+    except OSError:
+        return  # reading the photo, or writing the result, will say what is wrong
+    raise PhotoError(
+        f"{target} is the result of another photo than {job.name} (or of an earlier state of it), so it stays; give --overwrite, "
+        "or another name or folder."
+    )
+
+
+def _same_folder(source: Path, target: Path) -> bool:
+    """Beside each other, names alone tell photos apart."""
+    try:
+        return source.is_file() and source.parent.samefile(target.parent)
+    except OSError:
+        return False
 
 
 def _check_in_place(job: Job, path: Path, record: Record | None) -> Outcome | None:
@@ -90,7 +122,7 @@ def _check_in_place(job: Job, path: Path, record: Record | None) -> Outcome | No
         raise PhotoError(
             f"{job.name} cannot be written back as {path.suffix or 'a file without suffix'}; use another folder."
         )
-    if is_our_output(path.read_bytes()) or (record is not None and record.made(path)):
+    if is_our_output(path.read_bytes()) or (record is not None and record.made(job)):
         return Outcome(job, "skipped", warnings=(f"{job.name} was restored in place already",))
     original = original_path(path)
     if original.exists() and not filecmp.cmp(path, original, shallow=False):
@@ -123,7 +155,7 @@ def deliver(
     sha256 = hashlib.sha256(encoded.data).hexdigest()
     if job.target is not None:
         if record is not None and not is_our_output(encoded.data):
-            record.announce(job.target, sha256)
+            record.announce(job, sha256)
         if options.run.in_place:
             _keep_original(job.target)
         write_atomically(job.target, encoded.data)

@@ -40,6 +40,12 @@ class Entry:
     target_size: int | None
     sha256: str | None
     status: str
+    origin: str | None = None
+    """Digest of the photo's whole path: tells ``x/img.jpg`` from ``y/img.jpg`` of another run into the same folder."""
+
+
+def _origin(job: Job) -> str:
+    return hashlib.sha256(os.fsencode(os.path.realpath(job.source))).hexdigest()[:16]
 
 
 def fingerprint(options: Options, setup: Setup, nets: str) -> str:
@@ -73,7 +79,7 @@ class Ledger:
         self._folder = folder
         self._path = folder / MANIFEST
         self._entries: dict[str, Entry] = {}
-        self._announced: dict[str, set[str]] = {}
+        self._announced: dict[str, dict[str, str | None]] = {}  # target -> sha256 -> origin
         self._lock = threading.Lock()
         self._file: TextIO | None = None
         self.setup: Setup | None = None
@@ -107,12 +113,12 @@ class Ledger:
                 if "setup" in content:
                     self.setup = Setup(**content["setup"])
                 elif "announced" in content:
-                    self._announced.setdefault(content["announced"], set()).add(content["sha256"])
+                    self._announced.setdefault(content["announced"], {})[content["sha256"]] = content.get("origin")
                 else:
                     entry = Entry(**content)
                     self._entries[entry.source] = entry
                     if entry.target is not None and entry.sha256 is not None:
-                        self._announced.setdefault(entry.target, set()).add(entry.sha256)
+                        self._announced.setdefault(entry.target, {})[entry.sha256] = entry.origin
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # torn, or of another version: that photo is done again
 
@@ -138,20 +144,27 @@ class Ledger:
         except OSError:
             return False
 
-    def announce(self, target: Path, sha256: str) -> None:
-        """Writes down, before it happens, that a result which carries no mark of ours takes this name. Any thread."""
-        name = os.path.relpath(target, self._folder)
-        self._append({"announced": name, "sha256": sha256})
+    def announce(self, job: Job, sha256: str) -> None:
+        """Writes down, before it happens, that a result which carries no mark of ours takes the job's name. Any thread."""
+        assert job.target is not None
+        name, origin = os.path.relpath(job.target, self._folder), _origin(job)
+        self._append({"announced": name, "sha256": sha256, "origin": origin})
         with self._lock:
-            self._announced.setdefault(name, set()).add(sha256)
+            self._announced.setdefault(name, {})[sha256] = origin
 
-    def made(self, target: Path) -> bool:
-        """Whether the file under this name is, to the byte, one that a run into this folder wrote. Any thread."""
-        known = self._announced.get(os.path.relpath(target, self._folder))
+    def made(self, job: Job) -> bool:
+        """Whether the file under the job's target is, to the byte, one that a run into this folder wrote for this photo."""
+        assert job.target is not None
+        known = self._announced.get(os.path.relpath(job.target, self._folder), {})
         try:
-            return known is not None and sha256_of(target) in known
+            return bool(known) and known.get(sha256_of(job.target), "") in (None, _origin(job))
         except OSError:
             return False
+
+    def belongs_to(self, job: Job) -> bool:
+        """Whether the result under the job's target was last made from the job's photo, as it is now or was. Any thread."""
+        entry = self._entries.get(job.name)
+        return entry is not None and entry.target == self._relative(job) and entry.origin in (None, _origin(job))
 
     def add(self, outcome: Outcome, mark: str) -> None:
         """Writes down a finished photo. Failed and skipped ones are not: they are done again."""
@@ -167,6 +180,7 @@ class Ledger:
             target_size=outcome.output_bytes,
             sha256=outcome.output_sha256 if written else None,
             status=outcome.status,
+            origin=_origin(outcome.job),
         )
         self._append(asdict(entry))
 

@@ -20,7 +20,7 @@ from gpen_cli.engine import PARSER, Engine
 from gpen_cli.errors import DeviceError, GpenError, OutputError, PhotoError, UsageError, WeightsError
 from gpen_cli.log import StageClock
 from gpen_cli.options import Options
-from gpen_cli.photos.metadata import is_our_output
+from gpen_cli.photos.metadata import digest_of, is_our_output
 from gpen_cli.photos.read import read_photo
 from gpen_cli.restoration import Crop, Plan, no_face_sentence, plan_photo, put_back
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
@@ -148,6 +148,7 @@ class PhotoRun:
                 if self._options.run.leave_results and is_our_output(data):
                     return _Prepared(job, clock.seconds, outcome=_own_result(job))
                 photo = read_photo(data, job.name, read)
+                photo = replace(photo, metadata=replace(photo.metadata, digest=digest_of(data)))
             plan = plan_photo(photo, self._engine, self._options, clock)
             if self._options.run.dry_run:
                 return _Prepared(job, clock.seconds, outcome=_planned(job, plan, clock))

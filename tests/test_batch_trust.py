@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from gpen_cli.data import Job
 from gpen_cli.errors import OutputError
 from gpen_cli.ledger import Ledger
 from gpen_cli.options import ComposeOptions, Options, RunOptions
+from gpen_cli.photos.metadata import digest_of, made_from
 from gpen_cli.space import bytes_needed, space_warning
 from gpen_cli.watch import PATIENCE, Watcher
 
@@ -86,21 +88,18 @@ class TestResultsWithoutOurMark:
 
     def test_known_from_before_it_takes_its_name(self, tmp_path):
         """A run killed between the result's rename and its line in the manifest."""
-        target = tmp_path / "a.bmp"
+        job = Job(str(tmp_path / "a.jpg"), tmp_path / "a.bmp", "a.jpg")
         with Ledger(tmp_path) as ledger:
-            ledger.announce(target, "c147efcfc2d7ea666a9e4f5187b115c90903f0fc896a56df9a6ef5d8f3fc9f31")
-            assert not ledger.made(target)
-        target.write_bytes(b"result")
+            ledger.announce(job, hashlib.sha256(b"result").hexdigest())
+            assert not ledger.made(job), "it is not there yet"
+        (tmp_path / "a.bmp").write_bytes(b"result")
         with Ledger(tmp_path) as ledger:
-            assert not ledger.made(tmp_path / "b.bmp")
-            import hashlib
-
-            digest = hashlib.sha256(b"result").hexdigest()
-            assert not ledger.made(target)
-            ledger.announce(target, digest)
-            assert ledger.made(target)
+            assert ledger.made(job)
+            assert not ledger.made(Job(str(tmp_path / "other" / "a.jpg"), tmp_path / "a.bmp", "a.jpg"))
+            assert not ledger.made(Job(str(tmp_path / "a.jpg"), tmp_path / "b.bmp", "a.jpg"))
+        (tmp_path / "a.bmp").write_bytes(b"edited")
         with Ledger(tmp_path) as ledger:
-            assert ledger.made(target)
+            assert not ledger.made(job)
 
 
 class TestOurOwnResults:
@@ -289,3 +288,63 @@ class TestWatch:
 
     def test_no_thread_is_left(self):
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpen-")]
+
+
+class TestResultsOfOtherPhotos:
+    """A result is replaced by a result of the same photo, and by no other's."""
+
+    @pytest.fixture
+    def twins(self, tmp_path) -> tuple[Path, Path]:
+        paths = tmp_path / "x" / "img.jpg", tmp_path / "y" / "img.jpg"
+        for path, colour in zip(paths, ("red", "blue"), strict=True):
+            path.parent.mkdir()
+            Image.new("RGB", (90, 80), colour).save(path)
+        return paths
+
+    def enhance(self, *arguments: object):
+        return CliRunner().invoke(app, ["enhance", *map(str, arguments)])
+
+    def test_of_the_same_name_in_one_folder_stays(self, twins, tmp_path):
+        out = tmp_path / "out"
+        assert self.enhance(twins[0], "--output-dir", out).exit_code == 0
+        first = (out / "img_enhanced.png").read_bytes()
+        second = self.enhance(twins[1], "--output-dir", out)
+        assert second.exit_code == 3
+        assert "is the result of another photo" in second.stderr
+        assert (out / "img_enhanced.png").read_bytes() == first
+        assert self.enhance(twins[1], "--output-dir", out, "--overwrite").exit_code == 0
+        assert (out / "img_enhanced.png").read_bytes() != first
+
+    @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tiff"])
+    def test_the_same_photo_is_done_again_wherever_it_lies(self, twins, tmp_path, suffix):
+        out = tmp_path / "out"
+        flags = ("--output-dir", out, "--format", suffix)
+        assert self.enhance(twins[0], *flags).exit_code == 0
+        shutil.copy(twins[0], twins[1])
+        assert self.enhance(twins[1], *flags).exit_code == 0
+
+    def test_beside_its_photo_a_result_follows_the_photos_changes(self, twins):
+        assert self.enhance(twins[0]).exit_code == 0
+        Image.new("RGB", (90, 80), "green").save(twins[0])
+        assert self.enhance(twins[0]).exit_code == 0
+
+    def test_so_it_does_in_the_folder_of_a_batch(self, photos, tmp_path):
+        assert gpen(photos, tmp_path / "out").exit_code == 0
+        Image.new("RGB", (50, 50), "red").save(photos / "1.png")
+        assert gpen(photos, tmp_path / "out").exit_code == 0
+
+    def test_two_batches_into_one_folder_keep_both_results_or_say_so(self, twins, tmp_path):
+        out = tmp_path / "out"
+        assert gpen(twins[0].parent, out).exit_code == 0
+        first = (out / "img_enhanced.png").read_bytes()
+        second = gpen(twins[1].parent, out)
+        assert second.exit_code == 3
+        assert "is the result of another photo" in second.stderr
+        assert (out / "img_enhanced.png").read_bytes() == first
+
+    def test_a_result_of_a_result_names_its_own_photo_once(self, twins, tmp_path):
+        assert self.enhance(twins[0], "-o", tmp_path / "one.png").exit_code == 0
+        assert self.enhance(tmp_path / "one.png", "-o", tmp_path / "two.png").exit_code == 0
+        data = (tmp_path / "two.png").read_bytes()
+        assert data.count(b"gpen:MadeFrom") == 1
+        assert made_from(data) == digest_of((tmp_path / "one.png").read_bytes())

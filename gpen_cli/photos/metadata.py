@@ -6,6 +6,7 @@ upright), dimensions. Dropped: thumbnails of the old picture, pointers to gain m
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from collections.abc import Iterator
@@ -128,11 +129,15 @@ def _xmp_property(name: bytes) -> re.Pattern[bytes]:
 _TOOL = _xmp_property(rb"(?:xmp|xap):CreatorTool")
 
 
-def xmp_for_output(xmp: bytes | None, *, size: tuple[int, int]) -> bytes:
-    """The XMP packet of an output of ``size`` (width, height): a new one, or the old one made true and marked."""
+def xmp_for_output(xmp: bytes | None, *, size: tuple[int, int], made_from: str | None = None) -> bytes:
+    """The XMP packet of an output of ``size`` (width, height): a new one, or the old one made true and marked.
+
+    made_from: digest of the photo's file (``digest_of``), by which a later run tells results of this photo from those of another.
+    """
+    origin = b"" if made_from is None else _ORIGIN % made_from.encode()
     if xmp is None or b"</rdf:RDF>" not in xmp:  # nothing there, or nothing we could mark (UTF-16, cut off)
-        return _NEW_PACKET % _description(tool=True, source=True)
-    packet = _STALE_XMP.sub(b"", xmp)
+        return _NEW_PACKET % (_description(tool=True, source=True) + origin)
+    packet = _OLD_ORIGIN.sub(b"", _STALE_XMP.sub(b"", xmp))
     truths = (
         (rb"tiff:Orientation", 1),
         (rb"tiff:ImageWidth", size[0]),
@@ -145,7 +150,7 @@ def xmp_for_output(xmp: bytes | None, *, size: tuple[int, int]) -> bytes:
     missing = _description(tool=_TOOL.search(packet) is None, source=b"DigitalSourceType" not in packet)
     packet = _TOOL.sub(lambda match: match[1] + _marked(match[2]), packet)
     head, tail = packet.rsplit(b"</rdf:RDF>", 1)
-    return head + missing + b"</rdf:RDF>" + tail
+    return head + missing + origin + b"</rdf:RDF>" + tail
 
 
 def _description(*, tool: bool, source: bool) -> bytes:
@@ -162,6 +167,21 @@ _NEW_PACKET = (
     b'<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
     b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">%b</rdf:RDF></x:xmpmeta><?xpacket end="w"?>'
 )
+
+
+_ORIGIN = b"<rdf:Description rdf:about='' xmlns:gpen='urn:gpen-cli:1' gpen:MadeFrom='%b'/>"
+_OLD_ORIGIN = re.compile(_ORIGIN.replace(b"%b", b"([0-9a-f]+)"))
+
+
+def digest_of(data: bytes) -> str:
+    """32 hex digits that stand for a photo's file in its results."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def made_from(data: bytes) -> str | None:
+    """The digest of the photo that a result of ours was made from; None where it does not say (older ones, BMP)."""
+    found = _OLD_ORIGIN.search(data)
+    return found[1].decode() if found is not None else None
 
 
 def is_our_output(data: bytes) -> bool:

@@ -13,7 +13,7 @@ from PIL import Image, ImageFile
 
 from gpen_cli.colour import hide_transparent, rgb_from_foreign, srgb_view
 from gpen_cli.data import Metadata, Photo, PhotoPixels, SourceFormat
-from gpen_cli.errors import PhotoError
+from gpen_cli.errors import PhotoError, TooManyPixelsError
 from gpen_cli.options import ReadOptions
 from gpen_cli.photos import opening
 from gpen_cli.photos.decode16 import decode_deep_png, deep_tiff, png_is_deep
@@ -145,7 +145,7 @@ def _check_size(size: tuple[int, int], name: str, options: ReadOptions, *, least
     if width < least or height < least:
         raise PhotoError(f"{name} has no pixels ({width}x{height}); get another copy of it.")
     if width * height > options.max_pixels:
-        raise PhotoError(
+        raise TooManyPixelsError(
             f"{name} has {width}x{height} = {width * height} pixels, more than the limit of {options.max_pixels}; "
             "make it smaller, or raise --max-pixels."
         )

@@ -113,9 +113,10 @@ def _make_package(net: UInt8Pass, path: str, setup: Setup, crop_size: int) -> No
 
 
 def _loaded(package: packages.Package) -> Pass:
-    from torch._inductor import aoti_load_package
+    with _silent():
+        from torch._inductor import aoti_load_package
 
-    loaded = aoti_load_package(str(package.path))
+        loaded = aoti_load_package(str(package.path))
 
     def run(crops: Tensor) -> tuple[Tensor, Tensor]:
         pixels, finite = loaded(crops)
@@ -153,16 +154,22 @@ def _explained(weights: FoundWeights | None) -> Iterator[None]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """No worker processes, which would outlive the run; and none of the compiler's own warnings on the user's terminal."""
+    """No worker processes of the compiler, which would outlive the run."""
     from torch._inductor import config
 
+    with _silent(), config.patch(compile_threads=1):
+        yield
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """None of the compiler's own warnings (no CUDA here, …) on the user's terminal."""
     loggers = [logging.getLogger(name) for name in _NOISY]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with config.patch(compile_threads=1):
-            yield
+        yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
-from faults.folders import Damage, files_of, temporaries_of
+import pytest
+from stand_ins import StandInNet, engine_of
+
+from faults.child import OneFace
+from faults.folders import Damage, files_of, make_photos, temporaries_of
 from faults.nursery import Ended, Nursery
 from faults.table import Table, times
+from gpen_cli.data import Job
+from gpen_cli.options import Options
+from gpen_cli.pipeline import restore_photos
 
 PAUSE = 0.02
 """Seconds a crop: with it a stop falls into the work far more often than into the start or the end."""
@@ -25,15 +33,20 @@ def shell_code(code: int) -> int:
 
 class Stops:
     """Runs that were stopped. codes: as a shell reports them; living: processes that ended with a thread or child in them;
-    late: how many had a thread that ended only after ``gpen`` had returned."""
+    late: how many had a thread that ended only after ``gpen`` had returned; swallowed: what runs said that met the
+    interruption and went on."""
 
     def __init__(self) -> None:
         self.codes: list[int] = []
         self.living: list[str] = []
+        self.swallowed: list[str] = []
         self.late = 0
         self.damage = Damage()
 
     def add(self, ended: Ended) -> None:
+        if ended.code == 0:  # it had ended before, unless Python tells that the interruption came and was lost
+            self.swallowed += [ended.err] if "KeyboardInterrupt" in ended.err else []
+            return
         self.codes.append(shell_code(ended.code))
         if ended.facts is not None:  # else it was ended by the signal itself, before gpen's first line
             self.late += bool(ended.facts["late"])
@@ -55,10 +68,9 @@ def stop_often(
         time.sleep(rng.random() * length)
         run.send(number)
         ended = run.wait()
-        if ended.code != 0:  # else it had ended before
-            stops.add(ended)
-            stops.damage.look_at_stopped(files_of(out), whole, f"stop {len(stops.codes)}")
-            stops.damage.left += temporaries_of(out)
+        stops.add(ended)
+        stops.damage.look_at_stopped(files_of(out), whole, f"stop {len(stops.codes)}")
+        stops.damage.left += temporaries_of(out)
         ended = nursery.gpen("batch", photos, out, "--resume")
         assert ended.code == 0, ended.err
         stops.damage.look_at_resumed(out, whole, f"stop {len(stops.codes)}")
@@ -71,15 +83,17 @@ def check_stops(nursery, photos, whole, tmp_path, table: Table, *, number: signa
     counts = Counter(stops.codes)
     by_itself = 128 + number
     early = "" if by_itself == code else f" ({by_itself}, the system's own, before gpen's first line)"
+    codes = ", ".join(f"code {got} {often} times" for got, often in sorted(counts.items()))
+    threads = f"{len(stops.living)} threads or children left ({stops.late} threads ended a moment after gpen)"
     table.row(
         f"{number.name}, then `--resume`",
         len(stops.codes),
         holds=f"code {code}{early}; no temporary file, thread or child left; resumed as after SIGKILL",
-        result=f"{', '.join(f'code {got} {often} times' for got, often in sorted(counts.items()))}; {stops.damage}; "
-        f"{len(stops.living)} threads or children left ({stops.late} readers ended a moment after gpen)",
+        result=f"{codes}; {stops.damage}; {threads}; {len(stops.swallowed)} stops without effect",
     )
     stops.damage.check()
     assert not stops.living
+    assert not stops.swallowed
     assert set(counts) <= {code, by_itself}
     assert counts[code]
 
@@ -120,3 +134,26 @@ def test_a_second_sigint_ends_at_once(nursery, photos, whole, tmp_path, table: T
     damage.check()
     assert codes == [130] * wanted
     assert max(seconds) < slow / 2
+
+
+def test_a_close_that_was_interrupted_is_finished_by_the_next(tmp_path):
+    """Ctrl-C as the run is closing after its last photo: whoever closes again must not find threads left."""
+    make_photos(tmp_path, ("a.png", "b.png"))
+    engine = engine_of(StandInNet(lambda crop: crop, crop_size=64), detector=OneFace())
+    jobs = [Job(str(tmp_path / name), tmp_path / f"{name}.out.png", name) for name in ("a.png", "b.png")]
+    run = restore_photos(jobs, engine, Options())
+    next(run)
+    close = run._batcher.close
+
+    def interrupted(*, cancel: bool) -> None:
+        run._batcher.close = close
+        raise KeyboardInterrupt
+
+    run._batcher.close = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run.close()
+    run.close()
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("gpen-")]
+    run._closed = False  # whatever was found: the next test starts without them
+    run.close()
+    assert not left
