@@ -17,7 +17,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --without-pip $(VENV)
 	test -x $(BIN)/pip || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,heif]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,heif,serve]'
 	touch $(STAMP)
 
 demo: setup

@@ -1,7 +1,7 @@
 """Peak memory of one large photo with many faces: python benchmarks/memory.py [--megapixels 48] [--faces 30]
 
-Resident memory at its peak, of ``gpen enhance`` on a photo made from the two package portraits, less that on a small photo (the loaded nets
-and libraries). JPEG and PNG, as it is and enlarged twice (12 megapixels, as 48 enlarged would be 192).
+Resident memory at its peak, of ``gpen enhance`` on a photo made from the two package portraits, less that on a small photo (the
+loaded nets and libraries). JPEG and PNG, as it is, and enlarged twice (12 megapixels, which become 48).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ BEGIN = "<!-- every sentence: made by python docs/list_messages.py -->\n"
 OWN_CLASSES = {
     "CutOffError": "PhotoError",
     "NetMemoryError": "PhotoError",
+    "TooManyPixelsError": "PhotoError",
     "_CannotMakeError": "WeightsError",
 }
 """Kinds of the classes in errors.py that are born beside their use."""

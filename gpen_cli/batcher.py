@@ -2,17 +2,21 @@
 
 Crops are queued by net; one thread owns the device and runs whatever waits, full batches first. It never waits for a batch to
 fill while there is something to do, so its feeders can wait for it without deadlock; under load batches fill by themselves.
+
+Owners (requests of a server) take turns: each crop gets the number of the round in which its owner's turn comes, and the lowest
+round is run first (start-time fair queueing; Goyal, Vin, Cheng 1996). Crops without an owner are one owner's: first come, first
+served.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,11 +34,23 @@ class CropResult:
     seconds: float
 
 
-@dataclass
+@dataclass(order=True)
 class _Waiting:
-    crop: UInt8Image
-    result: Future[CropResult]
+    """A crop in the queue of its net. Compared by turn: the round of its owner, then the order of coming."""
+
+    round: int
     order: int
+    crop: UInt8Image = field(compare=False)
+    result: Future[CropResult] = field(compare=False)
+    owner: Hashable = field(compare=False)
+
+
+@dataclass
+class _Owner:
+    """Who has crops waiting: how many, and the round of the last one."""
+
+    waiting: int
+    last_round: int
 
 
 class Batcher:
@@ -42,27 +58,58 @@ class Batcher:
 
     def __init__(self, net_by_name: Callable[[str], CropNet], *, preload: str | None = None) -> None:
         self._net_by_name = net_by_name
-        self._queues: dict[str, deque[_Waiting]] = {}
+        self._queues: dict[str, list[_Waiting]] = {}
+        """Heaps, by net."""
+        self._owners: dict[Hashable, _Owner] = {}
+        self._round = 0
+        """Of the crop that was taken last. Who comes new joins the next one, so that a stream of newcomers overtakes nobody."""
         self._changed = threading.Condition()
         self._closed = False
         self._submitted = 0
         self.passes = 0
         self.crops_run = 0
+        self.busy_seconds = 0.0
+        """Spent in forward passes so far."""
         self._preload = preload
         self._thread = threading.Thread(target=self._run, name="gpen-device", daemon=True)
         self._thread.start()
 
-    def submit(self, crop: UInt8Image, net: str) -> Future[CropResult]:
-        """(S, S, 3) uint8 -> a future of its result. A net's error becomes the future's exception."""
-        waiting = _Waiting(crop, Future(), 0)
+    @property
+    def waiting(self) -> int:
+        """Crops that have not begun."""
+        with self._changed:
+            return sum(len(queue) for queue in self._queues.values())
+
+    def submit(self, crop: UInt8Image, net: str, *, owner: Hashable = None) -> Future[CropResult]:
+        """(S, S, 3) uint8 -> a future of its result. A net's error becomes the future's exception.
+
+        owner: whose crop it is; owners take turns, crop by crop.
+        """
         with self._changed:
             if self._closed:
                 raise CancelledError("the device thread has ended")
-            waiting.order = self._submitted
+            whose = self._owners.setdefault(owner, _Owner(0, self._round))
+            whose.waiting += 1
+            whose.last_round = max(self._round, whose.last_round) + 1
+            waiting = _Waiting(whose.last_round, self._submitted, crop, Future(), owner)
             self._submitted += 1
-            self._queues.setdefault(net, deque()).append(waiting)
+            heapq.heappush(self._queues.setdefault(net, []), waiting)
             self._changed.notify()
         return waiting.result
+
+    def drop(self, owner: Hashable) -> None:
+        """Cancels the owner's crops that have not begun (its client has gone)."""
+        with self._changed:
+            if owner not in self._owners:
+                return
+            dropped: list[_Waiting] = []
+            for queue in self._queues.values():
+                dropped += [waiting for waiting in queue if waiting.owner == owner]
+                queue[:] = [waiting for waiting in queue if waiting.owner != owner]
+                heapq.heapify(queue)
+            del self._owners[owner]
+        for waiting in dropped:  # without the lock: whoever waits for it may come back here
+            waiting.result.cancel()
 
     def close(self, *, cancel: bool = False) -> None:
         """Ends the thread once the queue is empty; ``cancel`` drops what has not begun. Safe to call twice."""
@@ -73,6 +120,7 @@ class Batcher:
                     for waiting in queue:
                         waiting.result.cancel()
                     queue.clear()
+                self._owners.clear()
             self._changed.notify()
         self._thread.join()
 
@@ -95,8 +143,8 @@ class Batcher:
             return
 
     def _next_net(self) -> str | None:
-        """The net whose oldest crop has waited longest. Called with the lock held."""
-        heads = [(queue[0].order, name) for name, queue in self._queues.items() if queue]
+        """The net of the crop whose turn it is. Called with the lock held."""
+        heads = [(queue[0], name) for name, queue in self._queues.items() if queue]
         return min(heads)[1] if heads else None
 
     def _run_batch(self, name: str) -> None:
@@ -113,7 +161,13 @@ class Batcher:
     def _take(self, name: str, count: int) -> list[_Waiting]:
         with self._changed:
             queue = self._queues[name]
-            taken = [queue.popleft() for _ in range(min(count, len(queue)))]
+            taken = [heapq.heappop(queue) for _ in range(min(count, len(queue)))]
+            for waiting in taken:
+                self._round = max(self._round, waiting.round)
+                whose = self._owners[waiting.owner]
+                whose.waiting -= 1
+                if whose.waiting == 0:
+                    del self._owners[waiting.owner]
         return [waiting for waiting in taken if waiting.result.set_running_or_notify_cancel()]
 
     def _forward(self, net: CropNet, batch: list[_Waiting]) -> None:
@@ -136,7 +190,9 @@ class Batcher:
             for waiting in batch:
                 waiting.result.set_exception(error)
             return
-        share = (time.perf_counter() - begin) / len(batch)
+        seconds = time.perf_counter() - begin
+        share = seconds / len(batch)
+        self.busy_seconds += seconds
         self.passes += 1
         self.crops_run += len(batch)
         for index, waiting in enumerate(batch):

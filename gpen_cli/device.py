@@ -141,7 +141,7 @@ def _unknown_device(asked: str) -> UsageError:
 def _resolve_device(asked: str) -> str:
     if not _DEVICE.fullmatch(asked):
         raise _unknown_device(asked)
-    if asked == "cpu":
+    if asked == "cpu" or (asked == "auto" and not may_have_gpu()):
         return "cpu"
     if not has_package("torch"):
         raise DeviceError(
@@ -169,6 +169,15 @@ def _resolve_device(asked: str) -> str:
             f"--device {asked}: this machine has {torch.cuda.device_count()} CUDA GPU(s), counted from 0."
         )
     return f"cuda:{index}"
+
+
+_GPU_NODES = ("nvidiactl", "nvidia0", "nvhost-ctrl", "nvgpu", "nvmap", "dxg", "kfd")
+"""Device files of NVIDIA's driver, of its boards (Jetson), of Windows' GPUs in WSL, and of AMD's driver."""
+
+
+def may_have_gpu() -> bool:
+    """False where there is surely none: PyTorch, whose import takes over a second, need not be asked then."""
+    return platform.system() != "Linux" or any(Path("/dev", node).exists() for node in _GPU_NODES)
 
 
 def _resolve_precision(asked: str, device: str) -> tuple[str, str]:

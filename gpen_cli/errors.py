@@ -27,6 +27,10 @@ class PhotoError(GpenError):
     exit_code = 3
 
 
+class TooManyPixelsError(PhotoError):
+    """The photo is larger than the reader's limit."""
+
+
 class WeightsError(GpenError):
     """Weights are missing, damaged, or belong to another net."""
 

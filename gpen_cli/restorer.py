@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -15,7 +15,7 @@ from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.log import StageClock
 from gpen_cli.options import Options
 from gpen_cli.pipeline import collect_crops
-from gpen_cli.restoration import plan_photo, put_back
+from gpen_cli.restoration import Plan, Restoration, plan_photo, put_back
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ class Restorer:
         gray = pixels.ndim == 2
         clock = StageClock()
         plan = plan_photo(photo, self._engine, self._options, clock)
-        results = tuple(self._batcher.submit(face.pixels, face.net) for face in plan.faces)
-        crops = collect_crops(plan, results, self._batcher, self._engine, clock)
-        done = put_back(plan, crops, self._options)
+        done = restore_plan(plan, self._engine, batcher=self._batcher, options=self._options, clock=clock)
         return Restored(done.pixels[..., 0] if gray else done.pixels, done.reports, done.scale)
 
     def close(self) -> None:
@@ -71,6 +69,16 @@ class Restorer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def restore_plan(
+    plan: Plan, engine: Engine, *, batcher: Batcher, options: Options, clock: StageClock, owner: Hashable = None
+) -> Restoration:
+    """Sends the plan's faces to the device, waits for them, puts them back. owner: see ``Batcher.submit``."""
+    results = tuple(batcher.submit(face.pixels, face.net, owner=owner) for face in plan.faces)
+    crops = collect_crops(plan, results, batcher, engine, clock)
+    with clock.stage("compose"):
+        return put_back(plan, crops, options)
 
 
 def _photo(pixels: PhotoPixels) -> Photo:

@@ -395,3 +395,112 @@ def test_a_face_too_large_for_the_memory_is_that_photos_error():
             result.result(LIMIT_SECONDS)
     batcher.close()
     assert net.micro_batch == 1
+
+
+# -- owners take turns -------------------------------------------------------------------------------------------------
+
+
+class Gated:
+    """Batchers whose device thread waits until everything is submitted, so that the order of the passes is the scheduler's."""
+
+    def __init__(self, *nets: Net) -> None:
+        self._gate = threading.Event()
+        self._nets = {net.name: net for net in nets}
+        self.batcher = Batcher(self._load)
+
+    def _load(self, name):
+        self._gate.wait(LIMIT_SECONDS)
+        return self._nets[name]
+
+    def run(self, futures):
+        self._gate.set()
+        wait(futures, timeout=LIMIT_SECONDS)
+        close(self.batcher)
+
+
+def test_one_face_does_not_wait_behind_sixty():
+    net = Net(0, 1)
+    gated = Gated(net)
+    futures = [gated.batcher.submit(crop(0, number), "net-0", owner="sixty") for number in range(60)]
+    futures.append(gated.batcher.submit(crop(0, 100), "net-0", owner="one"))
+    gated.run(futures)
+    order = [number for batch in net.batches for number in batch]
+    assert order.index(100) <= 1
+    assert [number for number in order if number < 60] == list(range(60)), "each owner's crops keep their order"
+
+
+def test_owners_take_turns_and_share_passes():
+    net = Net(0, 3)
+    gated = Gated(net)
+    futures = [
+        gated.batcher.submit(crop(0, 10 * owner + number), "net-0", owner=owner)
+        for owner in range(3)
+        for number in range(3)
+    ]
+    gated.run(futures)
+    assert net.batches == [[0, 10, 20], [1, 11, 21], [2, 12, 22]]
+
+
+def test_one_face_for_another_net_does_not_wait_behind_sixty_either():
+    nets = [Net(0, 1), Net(1, 1)]
+    gated = Gated(*nets)
+    many = [gated.batcher.submit(crop(0, number), "net-0", owner="sixty") for number in range(60)]
+    done_before: list[int] = []
+    one = gated.batcher.submit(crop(1, 0), "net-1", owner="one")
+    one.add_done_callback(lambda _: done_before.append(len(nets[0].batches)))
+    gated.run([*many, one])
+    assert done_before[0] <= 2
+
+
+def test_a_stream_of_newcomers_does_not_overtake_who_waits():
+    begun = threading.Event()
+    answered: list[int] = []
+
+    class Busy(Net):
+        def run(self, crops):
+            output = super().run(crops)
+            begun.set()
+            number = self.batches[-1][0]
+            answered.append(number)
+            if len(answered) < 40:  # whenever one is done, two newcomers arrive
+                for newcomer in (0, 1):
+                    name = 1000 + 2 * len(answered) + newcomer
+                    futures.append(batcher.submit(crop(0, name), "net-0", owner=name))
+            return output
+
+    futures: list[Future] = []
+    batcher = batcher_of(Busy(0, 1))
+    futures += [batcher.submit(crop(0, number), "net-0", owner="old") for number in range(5)]
+    assert begun.wait(LIMIT_SECONDS)
+    while len(answered) < 40:
+        time.sleep(0.001)
+    close(batcher)
+    assert answered.index(2) <= 6, "the old owner's crops go on being served"
+    assert len(answered) == len(futures)
+
+
+def test_the_crops_of_an_owner_that_has_gone_are_not_run():
+    begun, gate = threading.Event(), threading.Event()
+
+    class Slow(Net):
+        def run(self, crops):
+            begun.set()
+            gate.wait(LIMIT_SECONDS)
+            return super().run(crops)
+
+    net = Slow(0, 2)
+    batcher = batcher_of(net)
+    first = batcher.submit(crop(0, 0), "net-0", owner="a")
+    assert begun.wait(LIMIT_SECONDS)
+    gone = [batcher.submit(crop(0, number), "net-0", owner="gone") for number in range(10, 20)]
+    stays = [batcher.submit(crop(0, number), "net-0", owner="stays") for number in (1, 2)]
+    assert batcher.waiting == 12
+    batcher.drop("gone")
+    batcher.drop("never seen")
+    assert batcher.waiting == 2
+    gate.set()
+    assert all(future.cancelled() for future in gone)
+    for number, future in enumerate([first, *stays]):
+        assert np.array_equal(answer(future), 255 - crop(0, number))
+    close(batcher)
+    assert net.batches == [[0], [1, 2]], "and they do not make the batches of others short"

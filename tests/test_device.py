@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -41,6 +43,7 @@ class NoContext:
 def two_gpus(monkeypatch):
     """Pretends; the returned list's item says whether they have bf16."""
     bf16 = [True]
+    monkeypatch.setattr(device, "may_have_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "device", NoContext)
@@ -71,6 +74,25 @@ def test_the_runtime_is_pytorchs_plain_one_until_the_work_is_known():
     assert setup(device="cpu").runtime == "eager"
     assert setup(device="cpu", runtime="compiled").runtime == "eager"
     assert resolve_runtime(NetOptions(runtime="onnx")) == "onnx"
+
+
+@pytest.mark.skipif(device.may_have_gpu(), reason="PyTorch has to be asked here")
+def test_where_there_is_surely_no_gpu_pytorch_is_not_imported_to_ask():
+    code = (
+        "import sys\nfrom gpen_cli.device import resolve_setup\nfrom gpen_cli.options import NetOptions\n"
+        "print(resolve_setup(NetOptions()).device, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["cpu", "False"]
+
+
+def test_waiting_threads_sleep_unless_the_user_wants_otherwise(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    setup(device="cpu")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    setup(device="cpu")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:3"])
@@ -132,6 +154,7 @@ def test_on_a_gpu_auto_is_bf16_only_where_it_is_native(two_gpus, has, precision)
 
 
 def test_on_an_apple_gpu_auto_is_fp32(monkeypatch, no_gpu):
+    monkeypatch.setattr(device, "may_have_gpu", lambda: True)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert setup().device == "mps"
     assert setup().precision == "fp32"

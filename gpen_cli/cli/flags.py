@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -304,14 +304,18 @@ class SharedFlags:
     ] = False
 
 
-def with_shared_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command that takes ``shared: SharedFlags`` one parameter for each of its fields, as Typer wants them."""
+def with_shared_flags(command: Callable[..., None], *, only: Collection[str] | None = None) -> Callable[..., None]:
+    """Gives a command that takes ``shared: SharedFlags`` one parameter for each of its fields, as Typer wants them.
+
+    only: the fields that the command has a use for; the others keep their defaults.
+    """
     hints = get_type_hints(SharedFlags, include_extras=True)
     shared = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
         )
         for field in fields(SharedFlags)
+        if only is None or field.name in only
     ]
     own_hints = get_type_hints(command, include_extras=True)
     own = [

@@ -8,9 +8,11 @@ import typer
 
 from gpen_cli import __version__
 from gpen_cli.cli.batch import batch
+from gpen_cli.cli.bench import bench
 from gpen_cli.cli.enhance import enhance
 from gpen_cli.cli.export import export
 from gpen_cli.cli.models import app as models_app
+from gpen_cli.cli.serve import serve
 
 app = typer.Typer(
     name="gpen",
@@ -23,6 +25,8 @@ app = typer.Typer(
 app.command("enhance")(enhance)
 app.command("batch")(batch)
 app.command("export")(export)
+app.command("serve")(serve)
+app.command("bench")(bench)
 app.add_typer(models_app, name="models")
 
 

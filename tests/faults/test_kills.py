@@ -143,7 +143,7 @@ def test_in_place_again_where_results_carry_no_mark(nursery, photos, tmp_path, f
     assert (again.code, sentences_of(again.err)) == (0, [])
 
 
-def test_sigkill_of_a_whole_process(photos, whole, tmp_path, table: Table):
+def test_sigkill_of_a_whole_process(photos, tmp_path, table: Table):
     """Without the nursery: an interpreter of its own, killed from its first import on."""
     wanted, rng, damage = times(2, 20), random.Random(5), Damage()
 
@@ -157,7 +157,7 @@ def test_sigkill_of_a_whole_process(photos, whole, tmp_path, table: Table):
     first = start(tmp_path / "pace")
     assert first.communicate(timeout=60)[1] is not None
     assert first.returncode == 0
-    length, kills = time.monotonic() - begin, 0
+    length, kills, whole = time.monotonic() - begin, 0, files_of(tmp_path / "pace")
     while kills < wanted:
         out = tmp_path / f"out{kills}"
         run = start(out)
