@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpen_cli.device import Setup, cpu_count
+from gpen_cli.device import Setup, calm_openmp, cpu_count
 from gpen_cli.models.gpen import Gpen, GpenConfig
 from gpen_cli.models.stylegan2 import draw_start
 from gpen_cli.models.textbook import textbook_gpen

@@ -97,22 +97,15 @@ class PhotoRun:
             raise
 
     def close(self) -> None:
-        """Ends all threads. Safe to call twice."""
+        """Ends all threads. Safe to call twice, also when the first call was interrupted: each step may be done again."""
         if self._closed:
             return
-        self._closed = True
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._batcher.close(cancel=True)
         self._readers.shutdown(wait=True)
         self._writers.shutdown(wait=True, cancel_futures=True)
-        for job, future in self._alive:
-            if not future.done() or future.cancelled():
-                continue
-            error = future.exception()
-            if error is None:
-                self.leftover.append(future.result())
-            elif isinstance(error, _TOLD_ERRORS):
-                self.leftover.append(failed(job, error, {}))
+        self.leftover = [outcome for job, future in self._alive if (outcome := _left(job, future)) is not None]
+        self._closed = True
 
     def _start(self, job: Job) -> Future[Outcome]:
         """Sends the job to the readers; what they have read goes on to the writers by itself."""
@@ -214,6 +207,16 @@ class PhotoRun:
             warnings=(*outcome.warnings, *delivered.warnings),
             payload=delivered.payload,
         )
+
+
+def _left(job: Job, future: Future[Outcome]) -> Outcome | None:
+    """What a run that is being closed knows of a photo it has not handed out."""
+    if not future.done() or future.cancelled():
+        return None
+    error = future.exception()
+    if error is None:
+        return future.result()
+    return failed(job, error, {}) if isinstance(error, _TOLD_ERRORS) else None
 
 
 def collect_crops(

@@ -1,4 +1,4 @@
-"""The contract of graph replay, without a GPU: one shape, memory that stays where it was, no stale answers. With one: for real."""
+"""The contract of graph replay, without a GPU: one shape, memory that stays where it was, no stale answers; or with one."""
 
 from __future__ import annotations
 
