@@ -6,6 +6,8 @@ with the spread; the rate is held against a matrix product of the same precision
 this one run. Needs: pip install onnx onnxscript.
 """
 
+# ruff: noqa: E402  PyTorch is imported after the line that its threads depend on
+
 from __future__ import annotations
 
 import argparse
@@ -20,11 +22,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+
+from gpen_cli.device import Setup, calm_openmp, cpu_count
+
+calm_openmp()  # as gpen does, before torch is imported; for every row
+
 import torch
 from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpen_cli.device import Setup, calm_openmp, cpu_count
 from gpen_cli.models.gpen import Gpen, GpenConfig
 from gpen_cli.models.stylegan2 import draw_start
 from gpen_cli.models.textbook import textbook_gpen

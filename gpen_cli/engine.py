@@ -7,6 +7,8 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpen_cli import __version__
+from gpen_cli.cache import cache_dir, read_json, write_json
 from gpen_cli.data import Face
 from gpen_cli.detect import make_detector
 from gpen_cli.detect.protocol import Detector
@@ -154,7 +156,11 @@ def _load_compiled(engine: Engine, options: NetOptions) -> None:
 def _add_named(engine: Engine, weights: FoundWeights) -> None:
     """Loads the net of ``--weights`` at once: only so is its crop size known; and looks at its answer to a drawn face."""
     net = make_net(weights, engine.setup)
-    trouble = doubt(net)
+    known, digest = cache_dir() / "known_answers.json", content_sha256(weights)
+    answered = read_json(known)
+    trouble = None if digest in answered else doubt(net)
+    if trouble is None and digest not in answered:
+        write_json(known, {**answered, digest: __version__})  # the next run need not ask again
     if trouble is not None:
         log.warning(
             "%s answers a test face strangely: %s. Is it a GPEN net for values in [-1, 1]? Look at a result before a long run.",

@@ -22,7 +22,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpen_cli import __version__
-from gpen_cli.cache import cache_dir
 from gpen_cli.data import UInt8Image
 from gpen_cli.detect import make_detector
 from gpen_cli.detect.search import find_faces
@@ -38,7 +37,7 @@ from gpen_cli.photos.temporary import remove_leftovers, temporary_beside
 from gpen_cli.runtime.onnx import MEAN_OUTPUT, OnnxGpen
 from gpen_cli.runtime.onnx_graph import checked, tidied
 from gpen_cli.runtime.torch_gpen import TorchGpen
-from gpen_cli.weights.find import FoundWeights, content_sha256, from_path
+from gpen_cli.weights.find import FoundWeights, cached_onnx_path, content_sha256, find_cached_onnx, from_path
 from gpen_cli.weights.load import load_gpen
 from gpen_cli.weights.onnx_file import OnnxExport, read_export, sealed
 
@@ -116,15 +115,14 @@ def cached_export(weights: FoundWeights, precision: str) -> FoundWeights:
 
     Raises what ``export_net`` raises.
     """
-    folder = cache_dir() / "onnx"
-    path = folder / f"{weights.name}-{content_sha256(weights)[:12]}-{precision}-{__version__}.onnx"
+    path = cached_onnx_path(weights, precision)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f".{path.name}.lock"):
-            with contextlib.suppress(WeightsError):
-                if path.is_file():
-                    return from_path(path)
-                log.info("%s is made into an ONNX file; that takes a few seconds, and is done once.", weights.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            there = find_cached_onnx(weights, precision)
+            if there is not None:
+                return there
+            log.info("%s is made into an ONNX file; that takes a few seconds, and is done once.", weights.name)
             figures = export_net(weights, path, ExportOptions(precision=precision, overwrite=True))
     except OSError as error:
         raise OutputError(

@@ -11,7 +11,15 @@ from dataclasses import replace
 from gpen_cli.device import Setup, has_package, resolve_runtime, resolve_setup
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.options import NetOptions
-from gpen_cli.weights.find import FoundWeights, find_model, find_onnx, from_path, missing_sentence, user_folders
+from gpen_cli.weights.find import (
+    FoundWeights,
+    find_cached_onnx,
+    find_model,
+    find_onnx,
+    from_path,
+    missing_sentence,
+    user_folders,
+)
 from gpen_cli.weights.table import Model
 
 
@@ -78,6 +86,10 @@ class _CannotMakeError(WeightsError):
 
 
 def _made(weights: FoundWeights, options: NetOptions) -> FoundWeights:
+    precision = "fp16" if options.precision == "fp16" else "fp32"
+    there = find_cached_onnx(weights, precision)
+    if there is not None:
+        return there  # without PyTorch, whose import alone takes longer than the rest
     missing = [name for name in ("torch", "onnx") if not has_package(name)]
     if missing:
         source = f"--model {weights.model.name}" if weights.model else f"--weights {weights.path}"
@@ -88,7 +100,7 @@ def _made(weights: FoundWeights, options: NetOptions) -> FoundWeights:
         )
     from gpen_cli.export import cached_export
 
-    return cached_export(weights, "fp16" if options.precision == "fp16" else "fp32")
+    return cached_export(weights, precision)
 
 
 def _not_here(model: Model) -> str:

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpen_cli import __version__
 from gpen_cli.cache import cache_dir, read_json, sha256_of, write_json
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.weights.onnx_file import OnnxExport, read_export
@@ -113,6 +114,20 @@ def content_sha256(found: FoundWeights) -> str:
     """Hex SHA-256 of the file, from the table where it was held against it."""
     known = found.model.sha256 if found.model and not found.is_onnx else None
     return known or file_sha256(found.path)
+
+
+def cached_onnx_path(weights: FoundWeights, precision: str) -> Path:
+    """Where the ONNX form of these weights is kept once it was made; the name holds all that it depends on."""
+    return cache_dir() / "onnx" / f"{weights.name}-{content_sha256(weights)[:12]}-{precision}-{__version__}.onnx"
+
+
+def find_cached_onnx(weights: FoundWeights, precision: str) -> FoundWeights | None:
+    """The ONNX form made by an earlier run, or None; one that is damaged counts as none."""
+    path = cached_onnx_path(weights, precision)
+    try:
+        return from_path(path) if _is_file(path) else None
+    except WeightsError:
+        return None
 
 
 def _is_file(path: Path) -> bool:

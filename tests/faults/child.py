@@ -191,7 +191,7 @@ def become(request: dict[str, Any]) -> None:
 
 
 def run_gpen(arguments: list[str]) -> None:
-    from gpen_cli.cli.main import run
+    from gpen_cli.__main__ import run
 
     sys.argv = ["gpen", *arguments]
     run()
