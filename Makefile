@@ -1,7 +1,7 @@
 # make demo   restore an example (sets up .venv first)
 # make test   run the tests   (sets up .venv first)
 # make check  what .ci/run runs after the tests: ruff, mypy, import-linter
-# make faults kills, full disks, damaged files: the long form (12 minutes); writes the table of docs/reliability.md
+# make faults kills, full disks, damaged files: the long form (7 to 12 minutes); writes the table of docs/reliability.md
 
 PYTHON ?= python3
 VENV := .venv
