@@ -88,6 +88,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
     its short name, for a run with ONNX nets (``runtime/providers.py`` chooses it).
     """
     calm_openmp()
+    asked = options.precision
     if provider is not None:
         return _onnx_setup(options, earlier, provider)
     if earlier is not None:
@@ -100,6 +101,8 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
         )
     device = _resolve_device(options.device)
     precision, reason = _resolve_precision(options.precision, device)
+    if asked == "auto" and earlier is not None:
+        reason = "as in the run before"
     on_cpu = device == "cpu"
     return Setup(
         device=device,

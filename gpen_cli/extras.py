@@ -40,7 +40,9 @@ def require_replaceable(path: Path) -> None:
     except OSError:
         ours = False
     if not ours:
-        raise PhotoError(f"{path} exists and was not made by gpen, so it stays; give --overwrite or another name.")
+        raise PhotoError(
+            f"{path} exists and is not known to be gpen's result of this photo, so it stays; give --overwrite, or another name."
+        )
 
 
 def save_compare(target: Path, photo: Photo, done: Restoration) -> None:

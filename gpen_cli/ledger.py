@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import threading
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +24,8 @@ from gpen_cli.data import Job, Outcome
 from gpen_cli.device import Setup
 from gpen_cli.errors import OutputError
 from gpen_cli.options import NetOptions, Options, ReadOptions, RunOptions
+
+log = logging.getLogger(__name__)
 
 MANIFEST = ".gpen-manifest.jsonl"
 MANIFEST_VERSION = 1
@@ -69,6 +72,21 @@ def fingerprint(options: Options, setup: Setup, nets: str) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def _is_only_writer(file: TextIO) -> bool:
+    """Takes a lock that ends with the process; False when another process has it. True where there are no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks
+    return True
+
+
 class Ledger:
     """The manifest, read once, made with its first line and appended to. A context manager.
 
@@ -93,6 +111,11 @@ class Ledger:
                 file.write("\n")  # a torn last line must not swallow the next
         except OSError as error:
             raise OutputError(f"{self._path} cannot be written: {error.strerror or error}.") from error
+        if not _is_only_writer(file):
+            log.warning(
+                "another gpen is writing into %s: each will do, and replace, what the other does; stop one of them.",
+                self._folder,
+            )
         return file
 
     def _ends_with_newline(self) -> bool:

@@ -102,6 +102,10 @@ class NetOptions:
             _within("--threads", self.threads, 1, 1024)
         if not self.provider:
             raise UsageError("--provider is empty; give auto, cpu, cuda, tensorrt or another provider's name.")
+        if self.is_onnx_file and self.compile == "always":
+            raise UsageError(
+                f"--weights {self.weights} is an ONNX file, which --compile always cannot compile; leave it out."
+            )
         if self.runtime in ("eager", "compiled", "cuda-graph"):
             if self.is_onnx_file:
                 raise UsageError(

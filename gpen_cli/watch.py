@@ -55,6 +55,10 @@ class Watcher:
         self._taken = {path: stamp for path, stamp in self._taken.items() if path in stamps}
         return ready
 
+    def waiting(self) -> list[Path]:
+        """Photos that were seen and not yet handed out: they still grow, or their end is missing."""
+        return [path for path, (stamp, _) in self._seen.items() if self._taken.get(path) != stamp]
+
     def _stamp(self, path: Path) -> Stamp | None:
         try:
             info = (self._folder / path).stat()

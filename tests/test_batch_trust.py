@@ -83,7 +83,7 @@ class TestResultsWithoutOurMark:
         edited = (out / "1_enhanced.png").read_bytes()
         again = gpen(photos, out, "--strip-metadata")
         assert again.exit_code == 7
-        assert "1_enhanced.png exists and was not made by gpen" in again.stderr
+        assert "1_enhanced.png exists and is not known to be gpen's" in again.stderr
         assert (out / "1_enhanced.png").read_bytes() == edited
 
     def test_known_from_before_it_takes_its_name(self, tmp_path):
@@ -222,6 +222,15 @@ class TestWatcher:
         now[0] += PATIENCE
         assert watcher.look() == [Path("a.png")]
 
+    def test_what_is_waited_for_can_be_told(self, folder):
+        watcher = Watcher(folder)
+        data = self.whole(folder / "a.png")
+        (folder / "cut.png").write_bytes(data[:-30])
+        assert watcher.waiting() == []
+        watcher.look()
+        watcher.look()
+        assert watcher.waiting() == [Path("cut.png")]
+
     def test_a_file_that_goes_away_is_forgotten(self, folder):
         watcher = Watcher(folder)
         self.whole(folder / "a.png")
@@ -255,6 +264,7 @@ class TestWatch:
         )
         photos, out = tmp_path / "in", tmp_path / "out"
         photos.mkdir()
+        (photos / "half.png").write_bytes(b"\x89PNG\r\n\x1a\n half of it")
         Image.new("RGB", (90, 80), "gray").save(photos / "a.jpg")
         Image.new("RGB", (90, 80), "gray").save(photos / "b.jpg")
         arguments = [sys.executable, str(program), "batch", str(photos), str(out), "--watch"]
@@ -272,7 +282,32 @@ class TestWatch:
         ]  # fmt: skip
         assert "watching" in errors
         assert "done 3" in errors
+        assert "1 file(s) were not complete yet and are not done: half.png" in errors
         assert len(told.splitlines()) == 3
+
+    def test_an_output_folder_that_is_gone_is_told(self, photos, tmp_path, monkeypatch):
+        out = tmp_path / "out"
+        monkeypatch.setattr("gpen_cli.watch.INTERVAL", 0.01)
+        look = Watcher.look
+
+        def look_and_remove(watcher):
+            ready = look(watcher)
+            if (out / "2_enhanced.png").exists():
+                shutil.rmtree(out)
+            return ready
+
+        monkeypatch.setattr(Watcher, "look", look_and_remove)
+        result = gpen(photos, out, "--watch")
+        assert result.exit_code == 6
+        assert "is gone" in result.stderr
+
+    def test_two_runs_into_one_folder_are_told(self, tmp_path, caplog):
+        job = Job(str(tmp_path / "a.jpg"), tmp_path / "a.bmp", "a.jpg")
+        with Ledger(tmp_path) as first, Ledger(tmp_path) as second:
+            first.announce(job, "0" * 64)
+            assert "another gpen" not in caplog.text
+            second.announce(job, "1" * 64)
+            assert "another gpen is writing into" in caplog.text
 
     def wait_for(self, path: Path) -> None:
         deadline = time.monotonic() + 30
@@ -341,6 +376,16 @@ class TestResultsOfOtherPhotos:
         assert second.exit_code == 3
         assert "is the result of another photo" in second.stderr
         assert (out / "img_enhanced.png").read_bytes() == first
+
+    def test_stripped_results_carry_no_mark_and_are_not_taken_for_this_photos(self, twins, tmp_path):
+        flags = ("-o", tmp_path / "e.png", "--strip-metadata")
+        assert self.enhance(twins[0], *flags).exit_code == 0
+        first = (tmp_path / "e.png").read_bytes()
+        assert b"gpen" not in first
+        second = self.enhance(twins[1], *flags)
+        assert second.exit_code == 3
+        assert "is not known to be gpen's result" in second.stderr
+        assert (tmp_path / "e.png").read_bytes() == first
 
     def test_a_result_of_a_result_names_its_own_photo_once(self, twins, tmp_path):
         assert self.enhance(twins[0], "-o", tmp_path / "one.png").exit_code == 0

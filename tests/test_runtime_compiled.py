@@ -221,10 +221,12 @@ class TestChoice:
         assert self.chosen(weights, PAYS[256].cold, size=256) == ("compiled", True)
         assert self.chosen(weights, PAYS[512].cold, size=1024) == ("compiled", True)
 
-    def test_what_is_compiled_already_pays_sooner(self, weights):
+    def test_what_is_compiled_already_pays_sooner(self, weights, monkeypatch):
         path = packages.package_path(weights, CPU)
         path.parent.mkdir(parents=True)
-        path.write_bytes(b"a package")
+        path.write_bytes(b"damaged")
+        assert self.chosen(weights, PAYS[512].warm) == ("eager", False), "what does not load counts as not there"
+        monkeypatch.setattr(packages, "find_package", lambda found, setup: packages.Package(path, 64, 1.0))
         assert self.chosen(weights, 1) == ("eager", False)
         assert self.chosen(weights, PAYS[512].warm) == ("compiled", True)
         assert self.chosen(weights, None) == ("compiled", True), "--watch: nobody knows how many there will be"

@@ -103,6 +103,20 @@ def test_formats_that_need_their_end_say_so(small, kind, options):
         read_photo(cut(data, 0.5), "x", TOLERANT)
 
 
+@pytest.mark.parametrize("kind", ["GIF", "WEBP"])
+def test_the_flag_is_not_advised_where_it_cannot_help(small, kind):
+    data = saved(Image.fromarray(small), kind)
+    with pytest.raises(PhotoError, match="is cut off") as caught:
+        read_photo(cut(data, 0.5), "x", ReadOptions())
+    assert "--allow-truncated" not in str(caught.value)
+
+
+def test_a_jpegs_header_alone_is_no_picture(small):
+    data = saved(Image.fromarray(small), "JPEG")
+    with pytest.raises(PhotoError, match="nothing of it can be read"):
+        read_photo(data[: data.rfind(b"\xff\xda") + 40], "x", TOLERANT)
+
+
 def test_without_the_flag_the_sentence_names_it(small):
     data = saved(Image.fromarray(small), "JPEG")
     with pytest.raises(PhotoError, match="give --allow-truncated"):

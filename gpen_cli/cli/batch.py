@@ -13,10 +13,13 @@ import typer
 from gpen_cli.cli.enhance import log_level
 from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
-from gpen_cli.errors import UsageError
+from gpen_cli.errors import OutputError, UsageError
 
 if TYPE_CHECKING:  # numpy: not for --help
     from gpen_cli.data import Job
+    from gpen_cli.watch import Watcher
+
+MOST_NAMED = 20
 
 
 @with_shared_flags
@@ -52,7 +55,8 @@ def batch(
         bool,
         typer.Option(
             "--watch",
-            help="Stay, and restore photos as they become complete in INPUT, until Ctrl-C. What OUTPUT has already is kept.",
+            help="Stay, and restore photos as they become complete in INPUT, until Ctrl-C; a file whose end is missing is waited "
+            "for a minute. What OUTPUT has already is kept.",
         ),
     ] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first photo that fails.")] = False,
@@ -124,14 +128,32 @@ def _watched(
     source: Path, output: Path, exclude: Sequence[str], shared: SharedFlags, *, format_name: str | None
 ) -> Iterator[list[Job]]:
     """Rounds of jobs, for ever: the photos of ``source`` that became complete. A photo that changes keeps its target."""
-    from gpen_cli.naming import plan_batch
-    from gpen_cli.watch import INTERVAL, Watcher
+    from gpen_cli.watch import Watcher
 
     watcher = Watcher(source, exclude=exclude, leave_out=output)
     logging.getLogger(__name__).info("watching %s; Ctrl-C ends it", source)
     known: dict[str, Job] = {}
+    try:
+        yield from _rounds(watcher, known, source, output, shared, format_name=format_name)
+    finally:
+        waiting = watcher.waiting()
+        if waiting:
+            names = ", ".join(str(path) for path in waiting[:MOST_NAMED]) + (", …" if len(waiting) > MOST_NAMED else "")
+            logging.getLogger(__name__).warning(
+                "%d file(s) were not complete yet and are not done: %s", len(waiting), names
+            )
+
+
+def _rounds(
+    watcher: Watcher, known: dict[str, Job], source: Path, output: Path, shared: SharedFlags, *, format_name: str | None
+) -> Iterator[list[Job]]:
+    from gpen_cli.naming import plan_batch
+    from gpen_cli.watch import INTERVAL
+
     while True:
         ready = watcher.look()
+        if known and not output.is_dir():
+            raise OutputError(f"The output folder {output} is gone; what was restored went with it. Start again.")
         new = [path for path in ready if str(path) not in known]
         planned = plan_batch(
             new, source, output, suffix=shared.suffix, format_name=format_name, earlier=list(known.values())

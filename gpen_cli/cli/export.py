@@ -41,7 +41,7 @@ def export(
 ) -> None:
     """Write a net as an .onnx file, after proving on real faces that it answers as in PyTorch.
 
-    Needs PyTorch and the package onnx (pip install 'gpen-cli[onnx]'). How to use the file elsewhere: docs/deployment.md.
+    Needs PyTorch and the package onnx (pip install 'gpen-cli\\[onnx]'). How to use the file elsewhere: docs/deployment.md.
     """
     from gpen_cli import log
 

@@ -225,7 +225,7 @@ class SharedFlags:
         typer.Option(
             "--compile", metavar=_choice(COMPILE), rich_help_panel=_NET,
             help="PyTorch's compiler: a minute once, then faster for good. auto: when the run is long enough to gain by it, or "
-            "an earlier one has done it.",
+            "an earlier one has done it and ten faces or so are to come.",
         ),
     ] = "auto"  # fmt: skip
     provider: Annotated[

@@ -102,6 +102,7 @@ class _Run:
 
         self._options, self._flags = options, flags
         self._since = time.monotonic()
+        self._is_watch = total is None
         self._ledger = ledger = stack.enter_context(Ledger(flags.manifest)) if flags.manifest else None
         earlier = ledger.setup if ledger and flags.resume else None
         self._engine = build_engine(options, earlier=earlier, photos=total)
@@ -148,7 +149,8 @@ class _Run:
         ledger = self._ledger
         if ledger and self._flags.resume:
             todo = [job for job in jobs if not ledger.is_done(job, self._mark)]
-            log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
+            if len(todo) < len(jobs) or not self._is_watch:
+                log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
             self._bar.leave_out(len(jobs) - len(todo))
         self.begun += len(jobs)
         self._todo += len(todo)

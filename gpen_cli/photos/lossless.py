@@ -57,7 +57,8 @@ def png(samples: PhotoPixels, metadata: Metadata) -> bytes:
         parts.append(_chunk(b"eXIf", metadata.exif))
     if metadata.xmp is not None:
         parts.append(_chunk(b"iTXt", XMP_KEYWORD + b"\0\0\0\0\0" + metadata.xmp))
-    parts.append(_chunk(b"tEXt", b"Software\0" + PROVENANCE.encode("latin-1")))
+    if metadata.exif is not None or metadata.xmp is not None:  # else nothing is to be told (--strip-metadata)
+        parts.append(_chunk(b"tEXt", b"Software\0" + PROVENANCE.encode("latin-1")))
     parts.extend(_chunk(b"IDAT", piece) for piece in _png_pieces(samples) if piece)
     parts.append(_chunk(b"IEND", b""))
     return b"".join(parts)

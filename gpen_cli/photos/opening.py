@@ -26,6 +26,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 from gpen_cli.errors import PhotoError
 from gpen_cli.photos.formats import HEAD_BYTES, foreign, sniff
 from gpen_cli.photos.ifd import Block
+from gpen_cli.photos.salvage import SALVAGEABLE
 
 KNOWN = "JPEG, PNG, WebP, TIFF, BMP, GIF, AVIF or HEIC"
 
@@ -111,11 +112,9 @@ def heif_library(name: str) -> ModuleType:
 class CutOffError(PhotoError):
     """The file ends before its picture does."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name} is cut off: the file ends before the picture does; copy or download it again, "
-            "or give --allow-truncated to restore what is there."
-        )
+    def __init__(self, name: str, kind: str) -> None:
+        hint = ", or give --allow-truncated to restore what is there" if kind in SALVAGEABLE else ""
+        super().__init__(f"{name} is cut off: the file ends before the picture does; copy or download it again{hint}.")
 
 
 @contextmanager
@@ -127,7 +126,7 @@ def explained(data: bytes, kind: str, name: str) -> Iterator[None]:
         raise PhotoError(f"{name} has more pixels than Pillow decodes in this format; save it as PNG.") from error
     except DECODE_FAILURES as error:
         if is_cut_off(data, kind) or re.search(r"truncat|end of (file|data)|EOF", str(error), re.IGNORECASE):
-            raise CutOffError(name) from error
+            raise CutOffError(name, kind) from error
         detail = " ".join(str(error).split())[:120] or type(error).__name__
         raise PhotoError(f"{name} is damaged or of an unusual kind ({detail}); save it again as PNG.") from error
 

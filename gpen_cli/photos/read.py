@@ -163,7 +163,7 @@ def _decode(data: bytes, kind: str, name: str, options: ReadOptions) -> _Decoded
     elif getattr(picture, "n_frames", 1) > 1:
         raise PhotoError(f"{name} is animated ({picture.n_frames} frames); save the frame you want as a picture.")
     if opening.is_zero_filled(data, kind):
-        raise opening.CutOffError(name)
+        raise opening.CutOffError(name, kind)
     exif = _tiff_exif(picture) if kind == "TIFF" else None  # before load, which closes the file it lies in
     picture.load()
     if deep is not None:

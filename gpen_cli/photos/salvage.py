@@ -15,6 +15,8 @@ SALVAGEABLE = ("JPEG", "PNG", "BMP", "TIFF")
 """Formats whose beginning can be read without their end (TIFF when it is not compressed)."""
 
 _PNG_HEAD = 8
+_LEAST_SCAN = 100
+"""Bytes of a JPEG's picture data below which nothing of the photo is there: its header alone would come out as a flat picture."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # samples a pixel by PNG colour type
 # Adam7's passes: first column, first row, column step, row step (PNG specification, 8.2)
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
@@ -32,7 +34,8 @@ def completed(data: bytes, kind: str, *, pixels: int) -> bytes | None:
     most = _BYTES_A_PIXEL * pixels + _HEADERS
     try:
         if kind == "JPEG":
-            return data.rstrip(b"\0") + b"\xff\xd9"  # zeros: the space a download tool reserved
+            kept = data.rstrip(b"\0")  # zeros: the space a download tool reserved
+            return kept + b"\xff\xd9" if len(kept) - kept.rfind(b"\xff\xda") >= _LEAST_SCAN else None
         if kind == "PNG":
             return _completed_png(data)
         if kind == "BMP":

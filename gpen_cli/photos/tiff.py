@@ -32,7 +32,7 @@ def check_tiff(picture: Any, name: str) -> None:
     if pages > 1:
         raise PhotoError(f"{name} has {pages} pages; save the page you want as a picture of its own.")
     if _lacks_rows(first):
-        raise CutOffError(name)
+        raise CutOffError(name, "TIFF")
 
 
 def _lacks_rows(tags: Any) -> bool:

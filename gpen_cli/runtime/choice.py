@@ -74,7 +74,7 @@ def _pays(weights: FoundWeights, size: int, setup: Setup, photos: int | None) ->
     faces = FACES_A_PHOTO * photos if photos is not None else pays.warm
     if faces < pays.warm:
         return False
-    return faces >= pays.cold or (setup.device == "cpu" and packages.package_path(weights, setup).is_file())
+    return faces >= pays.cold or (setup.device == "cpu" and packages.find_package(weights, setup) is not None)
 
 
 def _can_compile(device: str) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # there for type checkers only
 IMAGE = "image"
 FIELDS = (
     "fidelity_weight", "upscale", "color_fix", "sharpen", "format", "quality", "model", "faces", "no_face",
+    "allow_truncated",
 )  # fmt: skip
 _FIELD_BYTES = 256
 _NAME_LENGTH = 80
@@ -204,11 +205,16 @@ def parse_ask(fields: Mapping[str, str], options: Options, models: tuple[str, ..
         if given["no_face"] not in ("copy", "fail"):
             raise UsageError("no_face can be copy (answer the picture all the same) or fail.")
         run = replace(run, no_face=given["no_face"])
+    read = options.read
+    if "allow_truncated" in given:
+        if given["allow_truncated"] not in ("true", "false", "1", "0"):
+            raise UsageError("allow_truncated can be true (restore what is there of a file that is cut off) or false.")
+        read = replace(read, allow_truncated=given["allow_truncated"] in ("true", "1"))
     model = given.get("model", "auto")
     if model != "auto" and model not in models:
         raise UsageError(f"model {model[:40]!a} is not loaded; there are auto, {', '.join(models)}.")
     region = _region(given["faces"]) if "faces" in given else None
-    asked = replace(options, compose=look, write=write, run=run)
+    asked = replace(options, compose=look, write=write, run=run, read=read)
     return Ask(asked, None if model == "auto" else model, region)
 
 

@@ -25,6 +25,10 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "sharpen": {"type": "number", "minimum": 0, "maximum": 1, "description": "Sharpens restored faces."},
     "format": {"type": _TEXT, "enum": list(FORMATS), "description": "Of the result; png when not said."},
     "quality": {"type": "integer", "minimum": 1, "maximum": 100, "description": "Of JPEG and WebP (95)."},
+    "allow_truncated": {
+        "type": _TEXT, "enum": ["true", "false", "1", "0"],
+        "description": "true: restore what is there of a file that is cut off.",
+    },
     "model": {"type": _TEXT, "description": "One of those that GET /models lists, or auto."},
     "faces": {
         "type": _TEXT, "pattern": r"^\d+(\.\d+)?(,\d+(\.\d+)?){3}$",
