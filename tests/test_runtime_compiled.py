@@ -26,6 +26,7 @@ from gpen_cli.weights.find import from_path
 
 CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1)
 COMPILED = dataclasses.replace(CPU, runtime="compiled", compiled=True)
+CAN_COMPILE = choice._can_compile
 needs_packages = pytest.mark.skipif(not packages.supported(), reason="packages need torch 2.6 and a POSIX system")
 needs_compiler = pytest.mark.skipif(not torch_compiled.has_compiler("cpu"), reason="no C++ compiler here")
 
@@ -256,7 +257,7 @@ class TestChoice:
             self.chosen(weights, 1, runtime="cuda-graph")
 
     def test_without_a_compiler_it_is_said_once_and_the_run_goes_on(self, weights, monkeypatch, caplog):
-        monkeypatch.undo()
+        monkeypatch.setattr(choice, "_can_compile", CAN_COMPILE)
         monkeypatch.setattr(torch_compiled, "has_compiler", lambda device: False)
         assert self.chosen(weights, 10**6) == ("eager", False)
         assert caplog.text.count("there is no C++ compiler") == 1
