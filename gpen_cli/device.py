@@ -57,8 +57,8 @@ def cpu_count() -> int:
 
 
 SPINS = "3000"
-"""Turns of libgomp's waiting loop before a thread sleeps, about 10 µs: alone as fast as its own 300,000, and beside one busy
-thread a face takes 1.9 times as long instead of 11 times (docs/performance.md)."""
+"""Turns of libgomp's waiting loop before a thread sleeps: alone nearly as fast as its own 300,000, and beside one busy thread a
+face takes 1.8 times as long instead of 6 times (docs/performance.md)."""
 
 
 def calm_openmp() -> None:
