@@ -118,10 +118,7 @@ def _resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def put_back(plan: Plan, crops: Sequence[Crop], options: Options) -> Restoration:
     """The photo with its restored faces, at the size the options ask for."""
     crops = [guarded(crop, options) for crop in crops]
-    asked = options.compose.upscale
-    if (options.run.aligned or options.run.in_place) and asked is None:
-        asked = 1.0
-    scale = choose_scale(asked, plan.photo.size)
+    scale = choose_scale(options, plan.photo.size)
     size = canvas_size(plan.photo.size, scale)
     patches: tuple[compose.Patch, ...] = ()
     if options.run.aligned:

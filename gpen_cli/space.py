@@ -58,17 +58,12 @@ def _bytes_of(job: Job, options: Options) -> float | None:
         kind = identify(data, job.name)
         if kind == "HEIF":
             return None
-        width, height = canvas_size(size := open_picture(data, kind).size, choose_scale(_scale(options), size))
+        width, height = canvas_size(size := open_picture(data, kind).size, choose_scale(options, size))
     except (PhotoError, OSError, ValueError, *DECODE_FAILURES):
         return None  # the run itself will say what is wrong with it
     pixels = width * height
     result = pixels * BYTES_PER_PIXEL.get(job.target.suffix.lower(), JPEG_BYTES_PER_PIXEL)
     return result + (2 * pixels * BYTES_PER_PIXEL[".png"] if options.run.compare else 0.0)
-
-
-def _scale(options: Options) -> float | None:
-    asked = options.compose.upscale
-    return 1.0 if asked is None and (options.run.aligned or options.run.in_place) else asked
 
 
 def _size(count: float) -> str:

@@ -8,15 +8,19 @@ import cv2
 import numpy as np
 
 from gpen_cli.data import PhotoPixels
+from gpen_cli.options import Options
 
 AUTO_LIMIT = 2000
 """Longest side, in pixels, that ``--upscale auto`` still doubles: larger photos print well as they are."""
 
 
-def choose_scale(asked: float | None, size: tuple[int, int]) -> float:
-    """``asked``, or for None (auto) 2 when the long side is at most 2000 px, else 1."""
+def choose_scale(options: Options, size: tuple[int, int]) -> float:
+    """What is asked for; or (auto) 1 for crops and in place, else 2 when the long side is at most 2000 px."""
+    asked = options.compose.upscale
     if asked is not None:
         return asked
+    if options.run.aligned or options.run.in_place:
+        return 1.0
     return 2.0 if max(size) <= AUTO_LIMIT else 1.0
 
 

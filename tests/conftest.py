@@ -61,3 +61,18 @@ def small(astronaut: np.ndarray) -> np.ndarray:
 def deep() -> np.ndarray:
     """(40, 50, 4) uint16 noise."""
     return np.random.default_rng(7).integers(0, 65536, (40, 50, 4), dtype=np.uint16)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """PyTorch and exports on one thread: small nets are fastest so, above all where other tests run beside."""
+    import torch
+
+    from gpen_cli import export
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "cpu_count", lambda: 1)
+        yield
+    torch.set_num_threads(before)

@@ -63,6 +63,19 @@ class Net:
         return before > 1
 
 
+class Held(Net):
+    """Says when a pass has begun, and ends it when the gate is opened."""
+
+    def __init__(self, number: int, micro_batch: int) -> None:
+        super().__init__(number, micro_batch)
+        self.begun, self.gate = threading.Event(), threading.Event()
+
+    def run(self, crops: np.ndarray) -> np.ndarray:
+        self.begun.set()
+        self.gate.wait(LIMIT_SECONDS)
+        return super().run(crops)
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
     yield
@@ -306,15 +319,8 @@ def test_closing_with_cancel_drops_what_has_not_begun_and_nobody_waits():
 
 
 def test_a_crop_that_its_photo_no_longer_wants_is_not_run():
-    begun, gate = threading.Event(), threading.Event()
-
-    class Slow(Net):
-        def run(self, crops):
-            begun.set()
-            gate.wait(LIMIT_SECONDS)
-            return super().run(crops)
-
-    net = Slow(0, 2)
+    net = Held(0, 2)
+    begun, gate = net.begun, net.gate
     batcher = batcher_of(net)
     futures = [batcher.submit(crop(0, 0), "net-0")]
     assert begun.wait(LIMIT_SECONDS)
@@ -480,15 +486,8 @@ def test_a_stream_of_newcomers_does_not_overtake_who_waits():
 
 
 def test_the_crops_of_an_owner_that_has_gone_are_not_run():
-    begun, gate = threading.Event(), threading.Event()
-
-    class Slow(Net):
-        def run(self, crops):
-            begun.set()
-            gate.wait(LIMIT_SECONDS)
-            return super().run(crops)
-
-    net = Slow(0, 2)
+    net = Held(0, 2)
+    begun, gate = net.begun, net.gate
     batcher = batcher_of(net)
     first = batcher.submit(crop(0, 0), "net-0", owner="a")
     assert begun.wait(LIMIT_SECONDS)

@@ -41,15 +41,7 @@ SHAPE_WORK = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Nets this small are fastest so, above all where other tests run beside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "cpu_count", lambda: 1)
-        yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

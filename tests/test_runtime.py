@@ -31,13 +31,7 @@ CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1)
 ONNX = dataclasses.replace(CPU, runtime="onnx", provider="cpu")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Nets this small are fastest so, above all where other tests run beside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

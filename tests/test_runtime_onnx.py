@@ -33,14 +33,7 @@ from gpen_cli.weights.table import MODELS
 CPU = Setup("cpu", "fp32", 1, 1, runtime="onnx", provider="cpu")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "cpu_count", lambda: 1)
-        yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

@@ -154,17 +154,17 @@ def _rounds(
         ready = watcher.look()
         if known and not output.is_dir():
             raise OutputError(f"The output folder {output} is gone; what was restored went with it. Start again.")
+        if not ready:
+            time.sleep(INTERVAL)
+            continue
         new = [path for path in ready if str(path) not in known]
         planned = plan_batch(
             new, source, output, suffix=shared.suffix, format_name=format_name, earlier=list(known.values())
         )
         known.update((job.name, job) for job in planned)
-        if ready:
-            jobs = [known[str(path)] for path in ready]
-            _prepare_folders(output, jobs)
-            yield jobs
-        else:
-            time.sleep(INTERVAL)
+        jobs = [known[str(path)] for path in ready]
+        _prepare_folders(output, jobs)
+        yield jobs
 
 
 def _output_folder(source: Path, output: Path | None, shared: SharedFlags, *, in_place: bool) -> Path:

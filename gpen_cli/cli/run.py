@@ -92,11 +92,8 @@ class _Run:
     """What lives as long as a run: the engine, the manifest, the report, the bar, the counts."""
 
     def __init__(self, options: Options, flags: RunFlags, stack: ExitStack, total: int | None) -> None:
-        from gpen_cli.engine import (
-            build_engine,
-            describe_choice,
-            engine_mark,
-        )  # cv2, onnxruntime: not before there is work
+        # cv2, onnxruntime: not before there is work
+        from gpen_cli.engine import build_engine, describe_choice, engine_mark
         from gpen_cli.ledger import Ledger, fingerprint
         from gpen_cli.report import ReportWriter
 

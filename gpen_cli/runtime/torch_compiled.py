@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,15 +56,15 @@ def from_cache(weights: FoundWeights, setup: Setup) -> Compiled | None:
         return None
 
 
-def compile_net(make: Callable[[], UInt8Pass], weights: FoundWeights, setup: Setup, *, crop_size: int) -> Compiled:
-    """Compiles the pass that ``make`` builds, and says for how long. Raises CompileError."""
+def compile_net(net: UInt8Pass, weights: FoundWeights, setup: Setup, *, crop_size: int) -> Compiled:
+    """Compiles the pass, and says for how long. Raises CompileError."""
     begin = time.monotonic()
     log.info("%s is being compiled; this takes about a minute, once for this machine.", weights.name)
     try:
         if setup.device == "cpu" and packages.supported():
-            run, made_now = _packaged(make, weights, setup, crop_size, begin)
+            run, made_now = _packaged(net, weights, setup, crop_size, begin)
         else:
-            run, made_now = _compiled(make(), setup, crop_size), True
+            run, made_now = _compiled(net, setup, crop_size), True
     except OSError as error:
         raise CompileError(
             f"compiling {weights.name}: {packages.package_path(weights, setup).parent} cannot be written "
@@ -88,9 +88,7 @@ def has_compiler(device: str) -> bool:
     return any(shutil.which(name) for name in [*names, "g++", "clang++", "c++"])
 
 
-def _packaged(
-    make: Callable[[], UInt8Pass], weights: FoundWeights, setup: Setup, crop_size: int, begin: float
-) -> tuple[Pass, bool]:
+def _packaged(net: UInt8Pass, weights: FoundWeights, setup: Setup, crop_size: int, begin: float) -> tuple[Pass, bool]:
     """(the pass, whether this process made it): another process may have made it while this one waited."""
     path = packages.package_path(weights, setup)
     with packages.being_made(path) as temporary:
@@ -98,7 +96,7 @@ def _packaged(
         if there is not None:
             return there.run, False
         with _explained(weights):
-            _make_package(make(), str(temporary), setup, crop_size)
+            _make_package(net, str(temporary), setup, crop_size)
             package = packages.keep(temporary, path, crop_size=crop_size, since=begin)
             return _loaded(package), True
 

@@ -103,7 +103,7 @@ def _compiled(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:
     compiled = from_cache(weights, setup)
     if compiled is None:
         net = _plain(weights, setup)
-        compiled = compile_net(lambda: net, weights, setup, crop_size=net.net.config.size)
+        compiled = compile_net(net, weights, setup, crop_size=net.net.config.size)
     return compiled.run, compiled.crop_size
 
 
