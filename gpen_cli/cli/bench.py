@@ -48,7 +48,7 @@ def _measure(options: NetOptions) -> None:
     engine = build_engine(Options(net=plain, run=RunOptions(aligned=True)))
     choice, setup = engine.choices[0], engine.setup
     print(f"{choice.name}, {choice.crop_size} px, {setup.device}, {setup.threads} thread(s): seconds a face")
-    table = Table(Column("flags", no_wrap=True), "s a face", Column("range", no_wrap=True), "ready, s")
+    table = Table("flags", *(Column(name, no_wrap=True) for name in ("s a face", "range", "ready, s")))
     results: list[Measured] = []
     console = Console()
     with console.status("measuring") if console.is_terminal else contextlib.nullcontext():
