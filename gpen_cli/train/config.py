@@ -1,0 +1,172 @@
+"""Every setting of a training, with its one default and its one check; read from TOML, shown in the checkpoint.
+
+A run is a pure function of this record, the photos, and the number of steps: every random number is drawn from
+``seed`` and a counter, so that a resumed run meets the faces it would have met.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpen_cli.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+VIEWS = ("random", "whole")
+"""What a discriminator looks at: a random square at full sharpness, or the whole face, shrunk."""
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """The generator. start: a weight file of the same shape to go on from; grow_from: one of half the size."""
+
+    size: int = 256
+    narrow: float = 0.25
+    channel_multiplier: int = 2
+    style_width: int = 512
+    mapping_depth: int = 8
+    start: Path | None = None
+    grow_from: Path | None = None
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where faces come from: folders of aligned crops, or pairs (hr_dir, lr_dir), or a Hugging Face dataset.
+
+    index: a CSV whose columns ``file``, ``source``, ``pad_l`` … are used where it has them (``gpen train prepare`` writes one);
+    default: ``index.csv`` in or above the folder. confidence: only rows of the index with one of these letters. balance: 0
+    samples every photo alike, 1 every source alike.
+    """
+
+    folders: tuple[Path, ...] = ()
+    hr_dir: Path | None = None
+    lr_dir: Path | None = None
+    dataset: str | None = None
+    dataset_column: str = "image"
+    index: Path | None = None
+    confidence: tuple[str, ...] = ()
+    balance: float = 0.3
+    workers: int = 1
+    max_rotation: float = 4.0  # degrees
+    max_shift: float = 0.02  # of the side
+    max_scale: float = 0.05  # crop 1/1.05 … 1.05 times as large
+    mirror: bool = True
+
+
+@dataclass(frozen=True)
+class DegradationConfig:
+    """What is done to a crop so that the net has something to restore. Lengths are in pixels of a 512 px crop.
+
+    The order is GPEN's and GFPGAN's: blur, shrink, noise, JPEG, enlarge (arXiv:2105.06070 eq. 6, arXiv:2101.04061 eq. 1). A range
+    is (low, high), drawn evenly unless said otherwise; a ``…_chance`` is a probability of 0 to 1.
+    """
+
+    clean_chance: float = 0.08  # the crop as it is: what is whole must stay
+    kernel_size: int = 41
+    sigma: tuple[float, float] = (0.1, 10.0)
+    motion_chance: float = 0.15
+    motion_length: tuple[float, float] = (3.0, 30.0)
+    shrink: tuple[float, float] = (1.0, 8.0)  # drawn evenly in the logarithm
+    tiny_chance: float = 0.03
+    tiny_side: tuple[int, int] = (32, 64)  # side of the whole crop, pixels
+    noise: tuple[float, float] = (0.0, 15.0)  # standard deviation, levels of 255
+    noise_gray_chance: float = 0.4
+    jpeg: tuple[float, float] = (30.0, 95.0)
+    jpeg_chance: float = 0.8
+    second_jpeg_chance: float = 0.2
+    colour_shift: float = 0.04  # of the full range, each channel
+    gray_chance: float = 0.10
+    old_photo_chance: float = 0.06  # sepia, grain, scratches, fading, yellowing
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of the terms. adversarial 0: no discriminator.
+
+    features, identity: the face recognition net (``face_net``, see docs/training.md); perceptual: EfficientNet-lite0.
+    r1: gradient penalty of the discriminator (arXiv:1801.04406). r1_form ``exact`` takes the second derivative every
+    ``r1_every`` steps (StyleGAN2's lazy form); ``difference`` estimates it from one small step of noise, every
+    step, which compiled steps and devices allow too.
+    """
+
+    l1: float = 4.0
+    features: float = 1.0
+    identity: float = 0.5
+    perceptual: float = 0.0
+    adversarial: float = 0.0
+    matching: float = 0.3
+    r1: float = 10.0
+    r1_form: str = "exact"
+    r1_every: int = 16
+    face_net: Path | None = None
+
+
+@dataclass(frozen=True)
+class DiscriminatorConfig:
+    """The judges: one net of the public shape for each view, ``size`` px wide."""
+
+    views: tuple[str, ...] = ("random",)
+    size: int = 128
+    narrow: float = 0.125
+    channel_multiplier: int = 2
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How long and how fast. rate: of the generator's Adam at its highest; it falls along a cosine to ``last_rate`` of it.
+
+    ramp: steps over which the adversarial terms rise from 0 to their weight. clip: largest norm of a gradient.
+    average: the EMA's keep factor is min(average, 1 − 10/(step + 20)).
+    """
+
+    steps: int = 2000
+    batch: int = 8
+    accumulate: int = 1
+    rate: float = 2e-3
+    discriminator_rate: float = 2e-3
+    last_rate: float = 0.1
+    warm_up: int = 100
+    ramp: int = 200
+    clip: float = 1.0
+    average: float = 0.998
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """What is kept. folder: None is ``training/NAME`` in the user cache folder. validation: folder of whole crops."""
+
+    folder: Path | None = None
+    checkpoint_minutes: float = 10.0
+    validate_every: int = 250
+    validation: Path | None = None
+    validation_degraded: Path | None = None
+    validation_count: int = 24
+    log_every: int = 10
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training. name: what its files are called."""
+
+    name: str = "gpen"
+    device: str = "auto"
+    precision: str = "bf16"
+    compile: bool = True
+    threads: int | None = None
+    net: NetConfig = field(default_factory=NetConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    degradation: DegradationConfig = field(default_factory=DegradationConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
