@@ -13,6 +13,7 @@ from gpen_cli.cli.enhance import enhance
 from gpen_cli.cli.export import export
 from gpen_cli.cli.models import app as models_app
 from gpen_cli.cli.serve import serve
+from gpen_cli.cli.train import app as train_app
 
 app = typer.Typer(
     name="gpen",
@@ -28,6 +29,7 @@ app.command("export")(export)
 app.command("serve")(serve)
 app.command("bench")(bench)
 app.add_typer(models_app, name="models")
+app.add_typer(train_app, name="train")
 
 
 def _print_version(asked: bool) -> None:

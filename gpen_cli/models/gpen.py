@@ -88,7 +88,7 @@ class Decoder(nn.Module):
     def forward(self, code: Tensor, features: list[Tensor]) -> Tensor:
         """code: (N, D); features: (N, C_side, side, side) for side = 4, 8, … size -> RGB (N, 3, size, size), float32."""
         style = self.style(code)
-        x = self.input.input.expand(code.shape[0], -1, -1, -1)
+        x = self.input.input.to(features[0].dtype).expand(code.shape[0], -1, -1, -1)
         x = self.conv1(x, style, features[0])
         rgb = self.to_rgb1(x, style, None)
         for level, to_rgb in enumerate(self.to_rgbs):

@@ -8,6 +8,9 @@ Modulation scales the *activations* (x·s, one shared convolution, then ·d) ins
 convolution is linear in its input channels; but no weight then depends on the sample, so one ordinary convolution serves the
 whole batch and a face's result cannot depend on its neighbours. ``textbook.py`` holds the paper's form, for tests.
 
+Every layer computes in the type of its input, with float32 parameters in training: a bfloat16 crop makes a bfloat16 pass whose
+style, demodulation and RGB sums stay float32, the same arithmetic as ``fold_constants`` prepares for inference.
+
 Constructors leave weights undrawn (drawing 71 million numbers that a file replaces costs a second): ``draw_start`` draws
 them for training. ``fold_constants`` works out once what depends on no face.
 """
@@ -15,6 +18,7 @@ them for training. ``fold_constants`` works out once what depends on no face.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +43,30 @@ def separable_fir(x: Tensor, pad: tuple[int, int], gain: float) -> Tensor:
     Sums of shifted slices: 8 multiply-adds a pixel instead of 16, no depthwise convolution (slow in backward), and
     the compiler fuses them with their neighbours.
     """
+    if x.requires_grad and torch.is_grad_enabled():
+        filtered: Tensor = _TrainedFir.apply(x, pad, gain)
+        return filtered
+    return _shifted_sums(x, pad, gain)
+
+
+class _TrainedFir(torch.autograd.Function):
+    """The same filter, with its gradient said outright: a symmetric filter's is itself, with the padding's complement.
+
+    Left to autograd, each slice's gradient is a tensor of its own filled up with zeros: ten times the filter's time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pad: tuple[int, int], gain: float) -> Tensor:
+        ctx.pad, ctx.gain = pad, gain
+        return _shifted_sums(x, pad, gain)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        before, after = ctx.pad
+        return separable_fir(gradient, (3 - before, 3 - after), ctx.gain), None, None
+
+
+def _shifted_sums(x: Tensor, pad: tuple[int, int], gain: float) -> Tensor:
     before, after = pad
     x = F.pad(x, (before, after, before, after))
     outer, inner = (tap * math.sqrt(gain) / sum(FIR_TAPS) for tap in FIR_TAPS[:2])
@@ -50,7 +78,7 @@ def separable_fir(x: Tensor, pad: tuple[int, int], gain: float) -> Tensor:
 def fused_leaky_relu(x: Tensor, bias: Tensor) -> Tensor:
     """sqrt(2) · leaky_relu(x + bias); ``bias`` (C,) runs along axis 1."""
     shape = (1, -1) + (1,) * (x.ndim - 2)
-    return F.leaky_relu(x + bias.reshape(shape), LEAKY_SLOPE) * ACTIVATION_GAIN
+    return F.leaky_relu(x + bias.reshape(shape).to(x.dtype), LEAKY_SLOPE) * ACTIVATION_GAIN
 
 
 class FusedLeakyReLU(nn.Module):
@@ -120,7 +148,7 @@ class EqualConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.scaled_weight() if self.folded is None else self.folded
-        return F.conv2d(x, weight, stride=self.stride, padding=self.padding)
+        return F.conv2d(x, weight.to(x.dtype), stride=self.stride, padding=self.padding)
 
 
 class Blur(nn.Module):
@@ -187,9 +215,9 @@ class ModulatedConv2d(nn.Module):
         scales = self.modulation(style)  # (N, inputs), float32
         x = x * scales.to(x.dtype)[:, :, None, None]
         if self.double:
-            x = self.blur(F.conv_transpose2d(x, weight, stride=2))
+            x = self.blur(F.conv_transpose2d(x, weight.to(x.dtype), stride=2))
         else:
-            x = F.conv2d(x, weight, padding=self.padding)
+            x = F.conv2d(x, weight.to(x.dtype), padding=self.padding)
         if not self.demodulate:
             return x
         # |w·s|² over inputs and taps = s² · (sum of w² over taps).
@@ -205,7 +233,7 @@ class NoiseConcat(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor, features: Tensor) -> Tensor:
-        return torch.cat((x, features * self.weight), dim=1)
+        return torch.cat((x, features * self.weight.to(x.dtype)), dim=1)
 
 
 class StyledConv(nn.Module):

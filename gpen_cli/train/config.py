@@ -6,20 +6,8 @@ A run is a pure function of this record, the photos, and the number of steps: ev
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-import types
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from gpen_cli.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 VIEWS = ("random", "whole")
 """What a discriminator looks at: a random square at full sharpness, or the whole face, shrunk."""
@@ -71,6 +59,7 @@ class DegradationConfig:
     """
 
     clean_chance: float = 0.08  # the crop as it is: what is whole must stay
+    light_chance: float = 0.25  # one fault alone, of blur, resolution, noise, JPEG
     kernel_size: int = 41
     sigma: tuple[float, float] = (0.1, 10.0)
     motion_chance: float = 0.15
@@ -99,9 +88,9 @@ class LossConfig:
     """
 
     l1: float = 4.0
-    features: float = 1.0
-    identity: float = 0.5
-    perceptual: float = 0.0
+    features: float = 0.0
+    identity: float = 0.0
+    perceptual: float = 0.5
     adversarial: float = 0.0
     matching: float = 0.3
     r1: float = 10.0

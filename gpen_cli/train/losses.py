@@ -1,0 +1,63 @@
+"""The terms of the loss. Faces are (N, 3, S, S) RGB in [-1, 1]; each term is a scalar, float32.
+
+Sources: smooth L1 content and feature matching in the discriminator, arXiv:2105.06070 (section 3.2); the non-saturating loss,
+arXiv:1406.2661; R1, arXiv:1801.04406; its estimate from one small step of noise, arXiv:1705.07215 (a Taylor expansion of it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Judge = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
+
+SMOOTH = 0.02
+"""Below this difference (2.5 levels of 255) the content loss is quadratic: noise of that size is no error to chase."""
+
+NOISE_STEP = 0.02  # of [-1, 1]: how far the estimated gradient penalty looks
+
+
+def content(restored: Tensor, original: Tensor, weight: Tensor) -> Tensor:
+    """Smooth L1 over the pixels whose ``weight`` (N, 1, S, S) is 1."""
+    each = F.smooth_l1_loss(restored, original, beta=SMOOTH, reduction="none")
+    return (each * weight).sum() / (weight.sum() * 3).clamp(min=1)
+
+
+def map_distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
+    """Mean over the maps of their L1 distance, relative to the size of ``theirs``: no map outweighs another."""
+    parts = [
+        (a.float() - b.float()).abs().mean() / b.float().abs().mean().clamp(min=1e-6)
+        for a, b in zip(ours, theirs, strict=True)
+    ]
+    return torch.stack(parts).mean()
+
+
+def descriptor_distance(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Mean Euclidean distance of (N, 128) descriptors; two photos of one person are under about 0.6 apart."""
+    return (ours - theirs).square().sum(dim=1).add(1e-8).sqrt().mean()
+
+
+def fooling(scores: Tensor) -> Tensor:
+    """The generator's non-saturating loss, from the scores (N, 1) of its faces."""
+    return F.softplus(-scores.float()).mean()
+
+
+def judging(real: Tensor, restored: Tensor) -> Tensor:
+    """The discriminator's logistic loss, from the scores of originals and of restored faces."""
+    return F.softplus(-real.float()).mean() + F.softplus(restored.float()).mean()
+
+
+def exact_r1(judge: Judge, faces: Tensor) -> Tensor:
+    """Half the mean squared gradient of the scores by the pixels; needs second derivatives, so an uncompiled judge."""
+    faces = faces.detach().requires_grad_()
+    scores, _ = judge(faces)
+    (gradient,) = torch.autograd.grad(scores.float().sum(), faces, create_graph=True)
+    return gradient.float().square().sum(dim=(1, 2, 3)).mean() / 2
+
+
+def estimated_r1(scores: Tensor, moved: Tensor) -> Tensor:
+    """The same from the scores of faces and of the faces plus NOISE_STEP of noise: E[(D(x+σn) − D(x))²] ≈ σ²·|∇D|²."""
+    return (moved.float() - scores.float()).square().mean() / (2 * NOISE_STEP**2)

@@ -1,0 +1,26 @@
+"""The device of a training, and how it computes there."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from gpen_cli.device import cpu_count, resolve_setup
+from gpen_cli.options import NetOptions
+from gpen_cli.train.config import TrainConfig
+
+
+def prepare_device(config: TrainConfig) -> torch.device:
+    """The device asked for; with torchrun, this process's own. Raises DeviceError, UsageError."""
+    name = resolve_setup(NetOptions(device=config.device, runtime="eager", threads=config.threads)).device
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if name.startswith("cuda"):
+        device = torch.device("cuda", local) if "LOCAL_RANK" in os.environ else torch.device(name)
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = True  # the few float32 layers; bf16 elsewhere is coarser anyway
+        torch.backends.cudnn.benchmark = True
+        return device
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(config.threads or max(1, cpu_count() // processes))
+    return torch.device(name)
