@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpen_cli.device import Setup, calm_openmp, cpu_count
+from gpen_cli.device import Setup, cpu_count, settle_process
 
-calm_openmp()  # as gpen does, before torch is imported; for every row
+settle_process()  # as gpen does, before torch is imported; for every row
 
 import torch
 from safetensors.torch import save_file

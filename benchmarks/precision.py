@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from portraits import SUFFIXES
 
-from gpen_cli.device import Setup, calm_openmp, cpu_count
+from gpen_cli.device import Setup, cpu_count, settle_process
 from gpen_cli.export import cached_export
 from gpen_cli.runtime import make_net
 from gpen_cli.runtime.packages import supported
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    calm_openmp()
+    settle_process()
     torch.set_num_threads(cpu_count())
     weights = from_path(given.weights)
     exact: list[np.ndarray] = []

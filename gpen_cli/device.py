@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import platform
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,6 +51,14 @@ def has_package(name: str) -> bool:
         return False
 
 
+def require_onnx(doing: str) -> None:
+    """Raises DeviceError when the package that makes and checks ONNX graphs is missing. doing: what needs it, ``Exporting``."""
+    if not has_package("onnx"):
+        raise DeviceError(
+            f"{doing} needs the package onnx, which is not installed: python -m pip install 'gpen-cli[onnx]'"
+        )
+
+
 def cpu_count() -> int:
     """Cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -59,6 +69,34 @@ def cpu_count() -> int:
 SPINS = "3000"
 """Turns of libgomp's waiting loop before a thread sleeps: alone nearly as fast as its own 300,000, and beside one busy thread a
 face takes 1.8 times as long instead of 6 times (docs/performance.md)."""
+
+
+def settle_process() -> None:
+    """What this process's PyTorch is told once, before it is first imported."""
+    calm_openmp()
+    keep_freed_memory()
+
+
+_MALLOC_TRIM_THRESHOLD, _MALLOC_TOP_PAD, _MALLOC_MMAP_MAX = -1, -2, -4  # mallopt(3)
+_KEPT_BYTES = 2**31 - 1
+_GROWTH_BYTES = 64 * 2**20
+
+
+def keep_freed_memory() -> None:
+    """Has glibc keep freed memory instead of handing it back to the system after every layer.
+
+    A large tensor is otherwise fresh pages each time, and on 2 cores the system's zeroing of them took more of a face's time
+    than the net (docs/performance.md). Other C libraries are left as they are, and so is what the user set.
+    """
+    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_MALLOC_MMAP_MAX, 0)
+    mallopt(_MALLOC_TRIM_THRESHOLD, _KEPT_BYTES)
+    mallopt(_MALLOC_TOP_PAD, _GROWTH_BYTES)
 
 
 def calm_openmp() -> None:
@@ -87,7 +125,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
     earlier: a setup to take up again (``--resume``) wherever the options leave the choice to gpen. provider: onnxruntime's, by
     its short name, for a run with ONNX nets (``runtime/providers.py`` chooses it).
     """
-    calm_openmp()
+    settle_process()
     asked = options.precision
     if provider is not None:
         return _onnx_setup(options, earlier, provider)

@@ -7,12 +7,10 @@ to a list of operators. Nothing of it is work on shapes, so that TensorRT, CoreM
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,56 +20,33 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpen_cli import __version__
+from gpen_cli.aligned_faces import TEMPLATE, example_crops
 from gpen_cli.data import UInt8Image
-from gpen_cli.detect import make_detector
-from gpen_cli.detect.search import find_faces
-from gpen_cli.device import Setup, cpu_count, has_package
-from gpen_cli.errors import DeviceError, OutputError, UsageError, WeightsError
-from gpen_cli.geometry import crop_from_photo, warp_crop
+from gpen_cli.device import Setup, cpu_count, require_onnx
+from gpen_cli.errors import DeviceError, OutputError, WeightsError
 from gpen_cli.models.gpen import Gpen
 from gpen_cli.models.onnx_form import OnnxForm
 from gpen_cli.models.stylegan2 import fold_constants
-from gpen_cli.options import ExportOptions, FaceOptions, ReadOptions
-from gpen_cli.photos.read import read_photo
-from gpen_cli.photos.temporary import remove_leftovers, temporary_beside
+from gpen_cli.options import ExportOptions
+from gpen_cli.parity import Parity, parity
 from gpen_cli.runtime.onnx import MEAN_OUTPUT, OnnxGpen
 from gpen_cli.runtime.onnx_graph import checked, tidied
 from gpen_cli.runtime.torch_gpen import TorchGpen
 from gpen_cli.weights.find import FoundWeights, cached_onnx_path, content_sha256, find_cached_onnx, from_path
 from gpen_cli.weights.load import load_gpen
-from gpen_cli.weights.onnx_file import OnnxExport, read_export, sealed
+from gpen_cli.weights.onnx_file import OnnxExport, check_target, read_export, replacing, sealed
 
 log = logging.getLogger(__name__)
 
 OPSET = 17
 """TensorRT 8.6 to 10 and onnxruntime from 1.13 on read it."""
-TEMPLATE = "gpen"
 MOST_LEVELS = 1
 """fp32: no value of any pixel may differ by more from the net in PyTorch."""
 LEAST_PSNR = 45.0
 """fp16: dB, of the worst face."""
 PARITY_BATCH = 3
-_EXAMPLES = ("hopper.jpg", "astronaut.jpg", "both.jpg")
-_PACKAGE = Path(__file__).resolve().parent
 _FP16_LIMIT = 65504.0 / 2
 """Half of fp16's largest number: other faces reach a little higher than those of the check."""
-
-
-@dataclass(frozen=True)
-class Parity:
-    """How far the file's answers lie from those of the net in PyTorch, eager, fp32. psnr: of the worst face, dB."""
-
-    faces: int
-    batch: int
-    most_levels: int
-    changed: float
-    psnr: float
-
-    def sentence(self) -> str:
-        return (
-            f"{self.faces} faces, {self.batch} a pass: at most {self.most_levels} level(s) from PyTorch fp32, "
-            f"{self.changed:.3%} of the values differ, PSNR of the worst face {self.psnr:.1f} dB"
-        )
 
 
 def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> list[Parity]:
@@ -79,9 +54,8 @@ def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> l
 
     Raises UsageError (target), WeightsError, DeviceError (onnx missing, parity), OutputError.
     """
-    require_onnx()
-    _check_target(target, options)
-    remove_leftovers([target.parent])
+    require_onnx("Exporting")
+    check_target(target, overwrite=options.overwrite)
     net = load_gpen(weights.path)
     size = net.config.size
     crops = example_crops(size)
@@ -98,16 +72,8 @@ def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> l
         precision=options.precision,
     )
     model = sealed(checked(tidied(_drawn(net, options), about.metadata()), OPSET, batch=options.batch))
-    temporary = temporary_beside(target)
-    try:
-        temporary.write_bytes(model)
-        figures = _compare(weights, FoundWeights(temporary, None, export=read_export(temporary)), crops, options)
-        temporary.replace(target)
-    except OSError as error:
-        raise OutputError(f"{target} cannot be written: {error.strerror or error}; name another file.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return figures
+    with replacing(target, model) as file:
+        return _compare(weights, FoundWeights(file, None, export=read_export(file)), crops, options)
 
 
 def cached_export(weights: FoundWeights, precision: str) -> FoundWeights:
@@ -130,32 +96,6 @@ def cached_export(weights: FoundWeights, precision: str) -> FoundWeights:
         ) from error
     log.info("%s: %s", path, figures[-1].sentence())
     return from_path(path)
-
-
-def require_onnx() -> None:
-    """Raises DeviceError when the package that checks the graph is missing."""
-    if not has_package("onnx"):
-        raise DeviceError(
-            "Exporting needs the package onnx, which is not installed: python -m pip install 'gpen-cli[onnx]'"
-        )
-
-
-def _check_target(target: Path, options: ExportOptions) -> None:
-    if target.suffix.lower() != ".onnx":
-        raise UsageError(f"-o {target} has to end in .onnx; rename it.")
-    if not target.parent.is_dir():
-        raise OutputError(f"The folder {target.parent} does not exist; make it, or name another file.")
-    if target.is_dir():
-        raise UsageError(f"-o {target} is a folder; name a file in it.")
-    if target.exists() and not options.overwrite:
-        try:
-            ours = read_export(target) is not None
-        except WeightsError:
-            ours = False
-        if not ours:
-            raise UsageError(
-                f"{target} exists and was not made by gpen export; give --overwrite, or name another file."
-            )
 
 
 def _drawn(net: Gpen, options: ExportOptions) -> bytes:
@@ -189,25 +129,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@functools.cache
-def example_crops(size: int) -> UInt8Image:
-    """(4, S, S, 3) uint8: the faces of the example photos, found and aligned as in any run. Raises WeightsError."""
-    folders = (_PACKAGE / "examples", _PACKAGE.parent / "examples")  # a wheel, a checkout
-    folder = next((item for item in folders if (item / _EXAMPLES[0]).is_file()), None)
-    if folder is None:
-        raise WeightsError(
-            "The example photos that exports are checked with are missing from this installation; install gpen again."
-        )
-    options = FaceOptions(detector="retinaface-mobile")
-    detector = make_detector(options, r50_weights=None, device="cpu", threads=1)
-    crops = []
-    for name in _EXAMPLES:
-        photo = read_photo((folder / name).read_bytes(), name, ReadOptions())
-        faces = find_faces(detector, photo.shown, options).faces
-        crops += [warp_crop(photo.shown, crop_from_photo(face.landmarks, TEMPLATE, size), size) for face in faces]
-    return np.stack(crops)
-
-
 def _compare(weights: FoundWeights, file: FoundWeights, crops: UInt8Image, options: ExportOptions) -> list[Parity]:
     """The figures, at one face a pass and at three (or at the file's own number). Raises DeviceError when they miss."""
     setup = Setup(device="cpu", precision="fp32", micro_batch=1, threads=cpu_count())
@@ -219,17 +140,9 @@ def _compare(weights: FoundWeights, file: FoundWeights, crops: UInt8Image, optio
     for batch in (options.batch,) if options.batch else (1, PARITY_BATCH):
         net.micro_batch = batch
         given = np.concatenate([net.run(crops[start : start + batch]) for start in range(0, len(crops), batch)])
-        figures.append(_parity(expected, given, batch))
+        figures.append(parity(expected, given, batch))
         _hold(figures[-1], options)
     return figures
-
-
-def _parity(expected: UInt8Image, given: UInt8Image, batch: int) -> Parity:
-    difference = np.abs(expected.astype(np.int16) - given)
-    square = np.square(difference, dtype=np.float64).mean(axis=(1, 2, 3))
-    worst = float(square.max())
-    psnr = float(10 * np.log10(255.0**2 / worst)) if worst else float("inf")
-    return Parity(len(expected), batch, int(difference.max()), float((difference > 0).mean()), psnr)
 
 
 def _hold(figures: Parity, options: ExportOptions) -> None:

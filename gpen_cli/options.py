@@ -139,6 +139,14 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
+class QuantizeOptions:
+    """What ``gpen quantize`` writes. calibration: a photo or a folder of photos; None: the faces of the example photos."""
+
+    calibration: Path | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class ComposeOptions:
     """How a restored face goes back into the photo. None in color_fix: lab for whole photos, none for --aligned."""
 

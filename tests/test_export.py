@@ -15,12 +15,14 @@ from drawn_weights import save_small_net
 from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
-from gpen_cli import __version__, export
+from gpen_cli import __version__, device, export
+from gpen_cli.aligned_faces import example_crops
 from gpen_cli.cli.main import app
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError, OutputError, UsageError, WeightsError
-from gpen_cli.export import Parity, cached_export, example_crops, export_net
+from gpen_cli.export import cached_export, export_net
 from gpen_cli.options import ExportOptions
+from gpen_cli.parity import Parity
 from gpen_cli.runtime.onnx_graph import OPERATORS, checked, operators
 from gpen_cli.runtime.torch_gpen import TorchGpen
 from gpen_cli.weights.find import from_path
@@ -176,7 +178,7 @@ def test_figures_that_miss_leave_no_file_and_what_was_there(exports, weights, tm
     target = tmp_path / "net.onnx"
     before = exports["fp32", "float", None][0].read_bytes()
     target.write_bytes(before)
-    monkeypatch.setattr(export, "_parity", lambda *_: Parity(4, 1, 2, 0.5, 44.0))
+    monkeypatch.setattr(export, "parity", lambda *_: Parity(4, 1, 2, 0.5, 44.0))
     for precision, words in (("fp32", "within 1 level"), ("fp16", "45 dB at least")):
         with pytest.raises(DeviceError, match=words):
             export_net(weights, target, ExportOptions(precision))
@@ -263,7 +265,7 @@ def test_an_onnx_file_is_no_source(exports, tmp_path):
 
 def test_without_the_package_onnx_it_says_what_to_install(weights, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.setattr(export, "has_package", lambda name: name != "onnx")
+    monkeypatch.setattr(device, "has_package", lambda name: name != "onnx")
     result = gpen("--weights", weights.path, "-o", tmp_path / "x.onnx")
     assert result.exit_code == 5
     assert "pip install 'gpen-cli[onnx]'" in result.stderr

@@ -15,11 +15,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gpen_cli import export
+from gpen_cli.aligned_faces import example_crops
 from gpen_cli.cli.main import app
 from gpen_cli.device import Setup
 from gpen_cli.engine import build_engine, describe_choice, engine_mark
 from gpen_cli.errors import DeviceError, UsageError, WeightsError
-from gpen_cli.export import example_crops, export_net
+from gpen_cli.export import export_net
 from gpen_cli.options import ExportOptions, FaceOptions, NetOptions, Options
 from gpen_cli.runtime import make_net
 from gpen_cli.runtime.onnx import OnnxGpen

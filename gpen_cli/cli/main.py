@@ -12,6 +12,7 @@ from gpen_cli.cli.bench import bench
 from gpen_cli.cli.enhance import enhance
 from gpen_cli.cli.export import export
 from gpen_cli.cli.models import app as models_app
+from gpen_cli.cli.quantize import quantize
 from gpen_cli.cli.serve import serve
 from gpen_cli.cli.train import app as train_app
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command("enhance")(enhance)
 app.command("batch")(batch)
 app.command("export")(export)
+app.command("quantize")(quantize)
 app.command("serve")(serve)
 app.command("bench")(bench)
 app.add_typer(models_app, name="models")

@@ -1,11 +1,10 @@
-"""``gpen train``: train a net; ``gpen train prepare``: make the crops it learns from."""
+"""``gpen train``: train a net."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpen_cli.cli.exits import exit_codes
-from gpen_cli.errors import INTERRUPTED, SOME_FAILED, TERMINATED
+from gpen_cli.cli.prepare import prepare
+from gpen_cli.errors import INTERRUPTED, TERMINATED
 
 if TYPE_CHECKING:
     from gpen_cli.train.config import TrainConfig
@@ -31,7 +31,9 @@ def train(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE.toml|NAME", help="Settings; flags go before them. NAME: a shipped net's."),
+        typer.Option(
+            "--config", metavar="FILE.toml|NAME", help="Settings; flags go before them. NAME: a shipped net's."
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What the run and its weights are called.")] = None,
     data: Annotated[
@@ -43,7 +45,8 @@ def train(
         str | None, typer.Option("--dataset", metavar="NAME|DIR", help="A Hugging Face dataset, streamed.")
     ] = None,
     face_net: Annotated[
-        Path | None, typer.Option("--face-net", metavar="FILE", help="Face recognition net of the losses (docs/training.md).")
+        Path | None,
+        typer.Option("--face-net", metavar="FILE", help="Face recognition net of the losses (docs/training.md)."),
     ] = None,
     size: Annotated[int | None, typer.Option("--size", help="Side of the crop: 64, 128, … 1024.")] = None,
     narrow: Annotated[float | None, typer.Option("--narrow", help="Share of GPEN's channels.")] = None,
@@ -65,7 +68,9 @@ def train(
         Path | None, typer.Option("--validation", metavar="DIR", help="Crops that are never trained on, for the sheet.")
     ] = None,
     validate_every: Annotated[int | None, typer.Option("--validate-every", help="Steps between two sheets.")] = None,
-    checkpoint_minutes: Annotated[float | None, typer.Option("--checkpoint-minutes", help="Between checkpoints.")] = None,
+    checkpoint_minutes: Annotated[
+        float | None, typer.Option("--checkpoint-minutes", help="Between checkpoints.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Default: training/NAME in the cache folder.")
     ] = None,
@@ -76,13 +81,14 @@ def train(
     workers: Annotated[int | None, typer.Option("--workers", help="Processes that make batches.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     stop_after: Annotated[
-        int | None, typer.Option("--stop-after", metavar="STEP", help="End early, saved; the schedule stays that of --steps.")
+        int | None,
+        typer.Option("--stop-after", metavar="STEP", help="End early, saved; the schedule stays that of --steps."),
     ] = None,
 ) -> None:
     """Train a GPEN net. Ctrl-C saves and ends; --resume goes on as if nothing had been. With torchrun: one process a device."""
     if context.invoked_subcommand is not None:
         return
-    flags = {
+    flags: dict[str, dict[str, Any]] = {
         "": {"name": name, "device": device, "precision": precision, "compile": compile, "threads": threads},
         "net": {
             "size": size,
@@ -132,12 +138,12 @@ def _settings(path: Path | None, flags: dict[str, dict[str, Any]]) -> TrainConfi
 def _train(settings: TrainConfig, *, resume: bool, until: int | None) -> None:
     import logging
 
-    from gpen_cli.device import calm_openmp, has_package
+    from gpen_cli.device import has_package, settle_process
     from gpen_cli.errors import DeviceError
 
     if not has_package("torch"):
         raise DeviceError("gpen train needs PyTorch, which is not installed: python -m pip install torch torchvision")
-    calm_openmp()
+    settle_process()
     from gpen_cli.train.processes import join
     from gpen_cli.train.setup import prepare_device
     from gpen_cli.train.trainer import Trainer
@@ -148,10 +154,21 @@ def _train(settings: TrainConfig, *, resume: bool, until: int | None) -> None:
         with _signals() as caught:
             trainer = Trainer(settings, device, processes, resume=resume)
             log = logging.getLogger(__name__)
-            log.info("%d photos, step %d of %d, %s", len(trainer.samples), trainer.step, settings.schedule.steps, trainer.folder)
+            log.info(
+                "%d photos, step %d of %d, %s",
+                len(trainer.samples),
+                trainer.step,
+                settings.schedule.steps,
+                trainer.folder,
+            )
             done = trainer.run(lambda: bool(caught), until=until)
-            share = f"{done.images / max(done.seconds, 1e-9):.2f} images a second, {done.waiting:.0%} of the time waiting for data"
-            log.info("step %d: %s", done.step, share)
+            speed = done.images / max(done.seconds, 1e-9)
+            log.info(
+                "step %d: %.2f images a second, %.0f %% of the time waiting for data",
+                done.step,
+                speed,
+                100 * done.waiting,
+            )
             if processes.writes:
                 print(done.weights)
         if caught:
@@ -170,7 +187,7 @@ def _signals() -> Iterator[list[int]]:
         signal.signal(number, previous[number])
         os.write(2, b"stopping: this step is finished and saved\n")
 
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in previous:
         signal.signal(number, note)
     try:
@@ -180,47 +197,4 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-@app.command("prepare")
-def prepare(
-    photos: Annotated[Path, typer.Argument(metavar="PHOTOS", help="Folder of photos; they stay as they are.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the crops and their index.csv.")],
-    size: Annotated[int, typer.Option("--size", help="Side of the crops; smaller faces go to half of it, down to 256.")] = 512,
-    min_sharpness: Annotated[
-        float, typer.Option("--min-sharpness", help="Least variance of the Laplacian over the face.")
-    ] = 40.0,
-    max_roll: Annotated[float, typer.Option("--max-roll", help="Degrees a head may lean.")] = 25.0,
-    max_yaw: Annotated[float, typer.Option("--max-yaw", help="How far a head may be turned; 0.42 is about 45°.")] = 0.30,
-    max_outside: Annotated[float, typer.Option("--max-outside", help="Share of the crop beyond the photo's edge.")] = 0.35,
-    format: Annotated[str, typer.Option("--format", metavar="jpg|png", help="jpg: quality 95.")] = "jpg",
-    source: Annotated[
-        str | None, typer.Option("--source", help="For the index; default: the first folder below PHOTOS.")
-    ] = None,
-    licence: Annotated[str, typer.Option("--licence", help="For the index.")] = "",
-    confidence: Annotated[str, typer.Option("--confidence", help="How sure that licence is, e.g. A; for the index.")] = "",
-) -> None:
-    """Find, align and choose faces to learn from. Exit code 7 when a photo could not be read; the others are done."""
-    from gpen_cli import log
-
-    with exit_codes():
-        log.set_up("info", None)
-        from gpen_cli.train.prepare import prepare as prepare_photos
-        from gpen_cli.train.prepared_face import PrepareOptions
-
-        options = PrepareOptions(
-            size=size,
-            min_sharpness=min_sharpness,
-            max_roll=max_roll,
-            max_yaw=max_yaw,
-            max_outside=max_outside,
-            format=format,
-            source=source,
-            licence=licence,
-            confidence=confidence,
-        )
-        with progress_bar("photos") as on_photo:
-            report = prepare_photos(photos, out, options, on_photo=on_photo)
-        for line in report.lines():
-            print(line, file=sys.stderr)
-        print(report.index)
-        if report.unreadable:
-            raise typer.Exit(SOME_FAILED)
+app.command("prepare")(prepare)

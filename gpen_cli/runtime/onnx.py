@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError, WeightsError
+from gpen_cli.runtime.onnx_buffers import GpuBuffers
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.runtime.providers import (
     failures,
@@ -64,6 +66,9 @@ class OnnxGpen:
         self._path = weights.path
         self._provider = setup.provider or "cpu"
         self._errors = failures(import_onnxruntime())
+        self._device_id = gpu_number(setup.device)
+        self._buffers: GpuBuffers | None = None
+        self._lock = threading.Lock()
         self._layout = self._look(setup)
         self.crop_size = self._layout.crop_size
         self.micro_batch = self._layout.batch or setup.micro_batch
@@ -72,10 +77,7 @@ class OnnxGpen:
     def run(self, crops: UInt8Image) -> np.ndarray:
         """(N, S, S, 3) uint8 -> (N, S, S, 3) uint8, N from 1 to ``micro_batch``."""
         count = len(crops)
-        if count < self.micro_batch:
-            # One shape a net: kernels, and so the last bit, must not depend on how full the batch was.
-            crops = np.concatenate((crops, np.repeat(crops[-1:], self.micro_batch - count, axis=0)))
-        outputs = self._forward(self._session, crops)
+        outputs = self._forward(self._session, self.feed(crops))
         if self._layout.dtype is np.uint8:
             if not np.isfinite(outputs[1][:count]).all():
                 raise self._overflow()
@@ -85,6 +87,17 @@ class OnnxGpen:
             raise self._overflow()
         levels = np.rint((faces + np.float32(1.0)) * np.float32(HALF_RANGE)).clip(0, 255)
         return np.ascontiguousarray(levels.astype(np.uint8).transpose(0, 2, 3, 1))
+
+    def feed(self, crops: UInt8Image) -> np.ndarray:
+        """(N, S, S, 3) uint8 -> what the graph is given for them, ``micro_batch`` faces: see ``Layout``."""
+        missing = self.micro_batch - len(crops)
+        if missing > 0:
+            # One shape a net: kernels, and so the last bit, must not depend on how full the batch was.
+            crops = np.concatenate((crops, np.repeat(crops[-1:], missing, axis=0)))
+        if self._layout.dtype is np.uint8:
+            return np.ascontiguousarray(crops)
+        planes = crops.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(HALF_RANGE) - np.float32(1.0)
+        return np.ascontiguousarray(planes, dtype=self._layout.dtype)
 
     def halve(self) -> bool:
         """See ``CropNet.halve``. A file for a fixed number of faces, and TensorRT's engine, take no other."""
@@ -96,22 +109,28 @@ class OnnxGpen:
     def _overflow(self) -> NonFiniteOutputError:
         return NonFiniteOutputError(f"{self.name} gave NaN or infinity; the photo's own face stays.")
 
-    def _forward(self, session: onnxruntime.InferenceSession, crops: UInt8Image) -> list[np.ndarray]:
-        tensor: np.ndarray = np.ascontiguousarray(crops)
-        if self._layout.dtype is not np.uint8:
-            planes = crops.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(HALF_RANGE) - np.float32(1.0)
-            tensor = np.ascontiguousarray(planes, dtype=self._layout.dtype)
+    def _forward(self, session: onnxruntime.InferenceSession, tensor: np.ndarray) -> list[np.ndarray]:
         try:
-            outputs = list(session.run(list(self._layout.output_names), {self._layout.input_name: tensor}))
+            outputs = self._answers(session, tensor)
         except self._errors as error:
             if "alloc" in str(error).lower():  # onnxruntime has no class for it: "Failed to allocate memory for …"
                 raise NetMemoryError(
-                    f"the memory of {self._provider} does not hold {len(crops)} face(s) at once"
+                    f"the memory of {self._provider} does not hold {len(tensor)} face(s) at once"
                 ) from error
             raise DeviceError(f"{self.name}: onnxruntime failed ({first_line(error)}).") from error
         if outputs[0].shape != tensor.shape:
             raise WeightsError(f"{self._path} is no GPEN net: it answers {outputs[0].shape} to {tensor.shape}.")
         return outputs
+
+    def _answers(self, session: onnxruntime.InferenceSession, tensor: np.ndarray) -> list[np.ndarray]:
+        names = self._layout.output_names
+        if self._provider not in ("cuda", "tensorrt"):
+            return list(session.run(list(names), {self._layout.input_name: tensor}))
+        with self._lock:
+            if self._buffers is None or not self._buffers.fit(session, tensor):
+                self._buffers = None  # its memory is free before the new one is taken
+                self._buffers = GpuBuffers(session, self._layout.input_name, names, tensor, device_id=self._device_id)
+            return self._buffers.run(tensor)
 
     def _look(self, setup: Setup) -> Layout:
         """Opens the file on the CPU to see what it is: what fails there is the file's fault, not a provider's."""
@@ -134,13 +153,14 @@ class OnnxGpen:
         if self._provider == "cpu":
             return self._cpu_session
         del self._cpu_session
-        device_id = gpu_number(setup.device)
+        device_id = self._device_id
         if setup.provider == "tensorrt":
+            int8 = weights.export is not None and weights.export.precision == "int8"
             key = EngineKey(
                 model_sha256=content_sha256(weights),
                 input_name=self._layout.input_name,
                 shape=self._layout.shape(self.micro_batch),
-                precision=setup.precision,
+                precision=f"int8+{setup.precision}" if int8 else setup.precision,
                 gpu=describe_gpu(device_id),
                 onnxruntime=import_onnxruntime().__version__,
                 tensorrt=tensorrt_version(),
@@ -155,7 +175,7 @@ class OnnxGpen:
         return session
 
     def _warm_up(self, session: onnxruntime.InferenceSession) -> None:
-        self._forward(session, np.full((self.micro_batch, self.crop_size, self.crop_size, 3), 127, np.uint8))
+        self._forward(session, self.feed(np.full((1, self.crop_size, self.crop_size, 3), 127, np.uint8)))
 
 
 def _layout(session: onnxruntime.InferenceSession) -> Layout | str:

@@ -15,6 +15,8 @@ OPERATORS = frozenset({
     "Reciprocal", "ReduceMean", "Round", "Sqrt", "Sub", "Transpose", "Unsqueeze",
 })  # fmt: skip
 """What a GPEN graph may hold: ONNX's own operators that every runtime has, none of them about shapes."""
+INT8_OPERATORS = OPERATORS | {"DepthToSpace", "DequantizeLinear", "QuantizeLinear"}
+"""The same, after ``gpen quantize``."""
 
 
 def tidied(model: bytes, metadata: Mapping[str, str]) -> ModelProto:
@@ -24,6 +26,11 @@ def tidied(model: bytes, metadata: Mapping[str, str]) -> ModelProto:
     _constants_to_initializers(graph)
     _drop_what_does_nothing(proto)
     _drop_unused(graph)
+    return described(proto, metadata)
+
+
+def described(proto: ModelProto, metadata: Mapping[str, str]) -> ModelProto:
+    """``proto``, saying of itself ``metadata`` and nothing else."""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, dict(metadata))
     proto.producer_name = "gpen"
@@ -31,7 +38,12 @@ def tidied(model: bytes, metadata: Mapping[str, str]) -> ModelProto:
     return proto
 
 
-def checked(proto: ModelProto, opset: int, *, batch: int | None) -> bytes:
+def batch_of(proto: ModelProto) -> int | None:
+    """Faces in one pass; None for any number."""
+    return proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value or None
+
+
+def checked(proto: ModelProto, opset: int, *, batch: int | None, allowed: frozenset[str] = OPERATORS) -> bytes:
     """The model, serialized, when it is what was promised. Raises DeviceError with the rule that it breaks."""
     try:
         onnx.checker.check_model(proto, full_check=True)
@@ -40,7 +52,7 @@ def checked(proto: ModelProto, opset: int, *, batch: int | None) -> bytes:
     imports = {item.domain: item.version for item in proto.opset_import}
     if imports != {"": opset}:
         raise DeviceError(f"The exported graph imports {imports} instead of opset {opset} alone.")
-    foreign = set(operators(proto)) - OPERATORS
+    foreign = set(operators(proto)) - allowed
     if foreign:
         raise DeviceError(f"The exported graph holds operators that do not belong: {', '.join(sorted(foreign))}.")
     _check_groups(proto.graph)
@@ -59,6 +71,11 @@ def operators(proto: ModelProto) -> Counter[str]:
 def _check_groups(graph: GraphProto) -> None:
     """Every convolution is whole, or depthwise with weights of its own: none has a face a group."""
     shapes = {item.name: tuple(item.dims) for item in graph.initializer}
+    shapes |= {
+        node.output[0]: shapes[node.input[0]]
+        for node in graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in shapes
+    }
     for node in graph.node:
         if node.op_type not in ("Conv", "ConvTranspose"):
             continue

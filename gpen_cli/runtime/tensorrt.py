@@ -37,7 +37,9 @@ _DISTRIBUTIONS = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
 
 @dataclass(frozen=True)
 class EngineKey:
-    """Everything that decides an engine. shape: of the model's input, batch first; device_id: which GPU, by number."""
+    """Everything that decides an engine. shape: of the model's input, batch first; precision: ``fp16`` | ``fp32``, with ``int8+``
+    before it for a file whose graph says what is int8.
+    """
 
     model_sha256: str
     input_name: str
@@ -85,7 +87,8 @@ class EngineCache:
         folder = str(self.folder)
         return {
             **provider_options("tensorrt", device_id=device_id),
-            "trt_fp16_enable": "1" if self.key.precision == "fp16" else "0",
+            "trt_fp16_enable": "1" if "fp16" in self.key.precision.split("+") else "0",
+            "trt_int8_enable": "1" if "int8" in self.key.precision.split("+") else "0",
             "trt_engine_cache_enable": "1",
             "trt_engine_cache_path": folder,
             "trt_timing_cache_enable": "1",

@@ -10,7 +10,7 @@ import torch
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup
-from gpen_cli.models.stylegan2 import fold_constants
+from gpen_cli.models.stylegan2 import filter_by_convolution, fold_constants
 from gpen_cli.runtime.crops import Pass, UInt8Pass, on_device
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.weights.find import FoundWeights
@@ -85,6 +85,8 @@ def _make_pass(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:
     """(the pass, side of its crops in px)."""
     if not setup.compiled:
         net = _plain(weights, setup)
+        if setup.device == "cpu":
+            filter_by_convolution(net.net)
         run: Pass = net
         size = net.net.config.size
     else:

@@ -6,7 +6,7 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from gpen_cli.errors import OutputError, WeightsError
 FORMAT = 1
 NAME = "checkpoint.pt"
 
-Stateful = nn.Module | torch.optim.Optimizer
+Stateful: TypeAlias = "nn.Module | torch.optim.Optimizer"
 State = dict[str, Any]
 
 
@@ -53,7 +53,9 @@ def read(folder: Path) -> State:
             f"There is no checkpoint {path} to resume; leave out --resume, or name its folder with --output."
         ) from error
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, ValueError) as error:
-        raise WeightsError(f"The checkpoint {path} is damaged ({str(error).splitlines()[0]}); start without --resume.") from error
+        raise WeightsError(
+            f"The checkpoint {path} is damaged ({_first_line(error)}); start without --resume."
+        ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise WeightsError(f"{path} is no checkpoint of this version of gpen train; start without --resume.")
     return content
@@ -66,8 +68,12 @@ def restore(content: State, folder: Path, parts: dict[str, Stateful]) -> int:
             part.load_state_dict(content[name])
     except (KeyError, RuntimeError, ValueError) as error:
         raise WeightsError(
-            f"The checkpoint in {folder} is of another training ({str(error).splitlines()[0]}); "
+            f"The checkpoint in {folder} is of another training ({_first_line(error)}); "
             f"resume with the settings it was made with, or start in another --output."
         ) from error
     torch.set_rng_state(content["random"])
     return int(content["step"])
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

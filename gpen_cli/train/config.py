@@ -9,8 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpen_cli.errors import UsageError
+
+SIZES = (64, 128, 256, 512, 1024)
+PRECISIONS = ("bf16", "fp32")
+R1_FORMS = ("exact", "difference")
 VIEWS = ("random", "whole")
 """What a discriminator looks at: a random square at full sharpness, or the whole face, shrunk."""
+
+
+def _one_of(setting: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{setting} {value!r} is not known; choose one of: {', '.join(map(str, allowed))}.")
+
+
+def _at_least(setting: str, value: float, least: float) -> None:
+    if not value >= least:  # also refuses NaN
+        raise UsageError(f"{setting} {value:g} is too small; give {least:g} or more.")
+
+
+def _positive(setting: str, value: float) -> None:
+    if not value > 0:
+        raise UsageError(f"{setting} {value:g} must be greater than 0.")
 
 
 @dataclass(frozen=True)
@@ -24,6 +44,14 @@ class NetConfig:
     mapping_depth: int = 8
     start: Path | None = None
     grow_from: Path | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("--size", self.size, SIZES)
+        _positive("--narrow", self.narrow)
+        for setting in ("channel_multiplier", "style_width", "mapping_depth"):
+            _at_least(f"net.{setting}", getattr(self, setting), 1)
+        if self.start is not None and self.grow_from is not None:
+            raise UsageError("--start and --grow-from exclude each other; give one of them.")
 
 
 @dataclass(frozen=True)
@@ -48,6 +76,9 @@ class DataConfig:
     max_shift: float = 0.02  # of the side
     max_scale: float = 0.05  # crop 1/1.05 … 1.05 times as large
     mirror: bool = True
+
+    def __post_init__(self) -> None:
+        _at_least("--workers", self.workers, 0)
 
 
 @dataclass(frozen=True)
@@ -98,6 +129,10 @@ class LossConfig:
     r1_every: int = 16
     face_net: Path | None = None
 
+    def __post_init__(self) -> None:
+        _one_of("loss.r1_form", self.r1_form, R1_FORMS)
+        _at_least("loss.r1_every", self.r1_every, 1)
+
 
 @dataclass(frozen=True)
 class DiscriminatorConfig:
@@ -107,6 +142,11 @@ class DiscriminatorConfig:
     size: int = 128
     narrow: float = 0.125
     channel_multiplier: int = 2
+
+    def __post_init__(self) -> None:
+        for view in self.views:
+            _one_of("discriminator.views", view, VIEWS)
+        _one_of("discriminator.size", self.size, (32, *SIZES))
 
 
 @dataclass(frozen=True)
@@ -129,6 +169,13 @@ class ScheduleConfig:
     average: float = 0.998
     seed: int = 1
 
+    def __post_init__(self) -> None:
+        for flag, value in (("--steps", self.steps), ("--batch-size", self.batch), ("--accumulate", self.accumulate)):
+            _at_least(flag, value, 1)
+        _positive("--rate", self.rate)
+        _positive("schedule.discriminator_rate", self.discriminator_rate)
+        _at_least("--seed", self.seed, 0)
+
 
 @dataclass(frozen=True)
 class OutputConfig:
@@ -141,6 +188,10 @@ class OutputConfig:
     validation_degraded: Path | None = None
     validation_count: int = 24
     log_every: int = 10
+
+    def __post_init__(self) -> None:
+        for setting in ("validate_every", "validation_count", "log_every"):
+            _at_least(f"output.{setting}", getattr(self, setting), 1)
 
 
 @dataclass(frozen=True)
@@ -159,3 +210,12 @@ class TrainConfig:
     discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
+
+    def __post_init__(self) -> None:
+        _one_of("--precision", self.precision, PRECISIONS)
+        if not self.name or "/" in self.name or "\\" in self.name:
+            raise UsageError(f"--name {self.name!r} must be a plain file name.")
+        if self.loss.adversarial > 0 and self.discriminator.size > self.net.size:
+            raise UsageError(
+                f"discriminator.size {self.discriminator.size} is larger than the net's {self.net.size}; make it smaller."
+            )

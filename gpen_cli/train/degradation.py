@@ -164,9 +164,7 @@ def _resized(picture: np.ndarray, side: int, ways: tuple[int, ...], rng: np.rand
     return np.asarray(cv2.resize(picture, (side, side), interpolation=ways[int(rng.integers(len(ways)))]))
 
 
-def _noisy(
-    picture: Float32Array, options: DegradationConfig, rng: np.random.Generator, tones: _Tones
-) -> Float32Array:
+def _noisy(picture: Float32Array, options: DegradationConfig, rng: np.random.Generator, tones: _Tones) -> Float32Array:
     """Gaussian noise, sometimes the same in the three channels; always so where the crop is gray."""
     gray = bool(rng.random() < options.noise_gray_chance) or tones.gray
     sigma = float(rng.uniform(*options.noise))

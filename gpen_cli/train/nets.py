@@ -76,7 +76,9 @@ def start_generator(config: NetConfig) -> Gpen:
     if config.start is not None:
         net = load_gpen(config.start)
         if net.config != architecture:
-            raise UsageError(f"{config.start} is a net of another shape ({net.config}) than net asks for ({architecture}).")
+            raise UsageError(
+                f"{config.start} is a net of another shape ({net.config}) than net asks for ({architecture})."
+            )
     elif config.grow_from is not None:
         net = grow(load_gpen(config.grow_from), architecture, config.grow_from)
     else:

@@ -53,7 +53,9 @@ def validation_samples(config: TrainConfig) -> list[Sample]:
 
 
 @torch.no_grad()
-def validate(net: nn.Module, samples: Sequence[Sample], path: Path, *, device: torch.device, dtype: torch.dtype) -> Validated:
+def validate(
+    net: nn.Module, samples: Sequence[Sample], path: Path, *, device: torch.device, dtype: torch.dtype
+) -> Validated:
     """Restores ``samples`` with ``net``, writes the sheet to ``path`` (PNG). Raises OSError."""
     restored: list[NDArray[np.uint8]] = []
     for first in range(0, len(samples), BATCH):

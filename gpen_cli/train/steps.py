@@ -51,7 +51,9 @@ class Steps:
         self.views = config.discriminator
         self.device = device
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        wrap: Callable[[Any], Any] = (lambda net: torch.compile(net, dynamic=False)) if config.compile else (lambda net: net)
+        wrap: Callable[[Any], Any] = (
+            (lambda net: torch.compile(net, dynamic=False)) if config.compile else (lambda net: net)
+        )
         self.restore = wrap(nets.generator)
         self.judges: dict[str, losses.Judge] = {view: wrap(judge) for view, judge in nets.judges.items()}
         self.face = wrap(nets.face) if nets.face is not None else None

@@ -20,8 +20,8 @@ from gpen_cli.train import checkpoint
 from gpen_cli.train.config import TrainConfig
 from gpen_cli.train.config_file import as_mapping
 from gpen_cli.train.crops import open_samples
-from gpen_cli.train.feed import Feed, to_device
 from gpen_cli.train.face_net import draw_window
+from gpen_cli.train.feed import Feed, to_device
 from gpen_cli.train.journal import Journal
 from gpen_cli.train.nets import Nets, build_nets, save_weights, update_average
 from gpen_cli.train.processes import Processes
@@ -67,9 +67,7 @@ class Trainer:
         self.steps = Steps(self.nets, config, device)
         fused = device.type in ("cpu", "cuda")
         schedule = config.schedule
-        self.optimiser = torch.optim.Adam(
-            self.nets.generator.parameters(), schedule.rate, GENERATOR_BETAS, fused=fused
-        )
+        self.optimiser = torch.optim.Adam(self.nets.generator.parameters(), schedule.rate, GENERATOR_BETAS, fused=fused)
         self.parts: dict[str, checkpoint.Stateful] = {**self.nets.trained(), "generator_optimiser": self.optimiser}
         self.judge_optimiser: torch.optim.Optimizer | None = None
         if self.nets.judges:
@@ -96,9 +94,7 @@ class Trainer:
         """Trains to the last step, to step ``until``, or until ``stop``. What was reached is saved, whatever ends it."""
         schedule, begun, first = self.config.schedule, time.perf_counter(), self.step
         end = min(schedule.steps, until if until is not None else schedule.steps)
-        feed = Feed(
-            self.samples, self.config, start=self.step, rank=self.processes.rank, world=self.processes.world
-        )
+        feed = Feed(self.samples, self.config, start=self.step, rank=self.processes.rank, world=self.processes.world)
         saved = time.monotonic()
         with contextlib.closing(Journal(self.folder, writes=self.processes.writes)) as journal:
             batches = iter(feed)
@@ -204,5 +200,3 @@ def _tell_changes(before: dict[str, Any], now: dict[str, Any], place: str = "") 
             _tell_changes(old, new, f"{place}{key}.")
         elif old != new:
             log.warning("changed since the checkpoint: %s%s %s -> %s", place, key, old, new)
-
-

@@ -1,4 +1,4 @@
-"""What an .onnx file says of itself, read without onnx, onnxruntime or torch; and the seal by which damage is seen.
+"""What an .onnx file says of itself, read without onnx, onnxruntime or torch; its seal, by which damage is seen.
 
 An ONNX file is a protobuf message of fields one after the other: a number, a length, and so many bytes. The graph is one such
 field and is stepped over, so that even 300 MB are read in no time. ``gpen export`` ends its files with one more metadata field,
@@ -7,14 +7,16 @@ the SHA-256 of everything before it: a file with one bit turned over would still
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import BinaryIO
 
-from gpen_cli.errors import WeightsError
+from gpen_cli.errors import OutputError, UsageError, WeightsError
+from gpen_cli.photos.temporary import remove_leftovers, temporary_beside
 
 KEY_PREFIX = "gpen."
 SEAL_KEY = "gpen.sha256"
@@ -25,12 +27,17 @@ _GRAPH, _METADATA = 7, 14
 _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 _HEX_DIGITS = 64
+_OTHERS = ("crop_size", "calibration")
+"""Fields of ``OnnxExport`` that are no text, or need not be there."""
 _HASH_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
 class OnnxExport:
-    """What ``gpen export`` wrote down. io: ``float`` | ``uint8``; precision: ``fp32`` | ``fp16``; crop_size in pixels."""
+    """What ``gpen export`` wrote down. io: ``float`` | ``uint8``; precision: ``fp32`` | ``fp16`` | ``int8``; crop_size in pixels.
+
+    calibration: for int8, the faces that ``gpen quantize`` took the ranges from.
+    """
 
     model: str
     crop_size: int
@@ -40,10 +47,11 @@ class OnnxExport:
     source_sha256: str
     io: str
     precision: str
+    calibration: str = ""
 
     def metadata(self) -> dict[str, str]:
         """Key and value as the file holds them."""
-        return {KEY_PREFIX + name: str(value) for name, value in vars(self).items()}
+        return {KEY_PREFIX + name: str(value) for name, value in vars(self).items() if value != ""}
 
 
 def read_export(path: Path) -> OnnxExport | None:
@@ -60,12 +68,49 @@ def read_export(path: Path) -> OnnxExport | None:
     except OSError as error:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}; check the path.") from error
     try:
-        values = {name: metadata[KEY_PREFIX + name] for name in OnnxExport.__dataclass_fields__ if name != "crop_size"}
-        return OnnxExport(crop_size=int(metadata[KEY_PREFIX + "crop_size"]), **values)
+        values = {
+            item.name: metadata[KEY_PREFIX + item.name] for item in fields(OnnxExport) if item.name not in _OTHERS
+        }
+        calibration = metadata.get(KEY_PREFIX + "calibration", "")
+        return OnnxExport(crop_size=int(metadata[KEY_PREFIX + "crop_size"]), calibration=calibration, **values)
     except (KeyError, ValueError) as error:
         raise WeightsError(
             f"{path} lacks what gpen export writes into its files ({error}); export it again."
         ) from error
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """That an .onnx file may be written there; leftovers of killed runs beside it are removed. Raises UsageError, OutputError."""
+    if target.suffix.lower() != ".onnx":
+        raise UsageError(f"-o {target} has to end in .onnx; rename it.")
+    if not target.parent.is_dir():
+        raise OutputError(f"The folder {target.parent} does not exist; make it, or name another file.")
+    if target.is_dir():
+        raise UsageError(f"-o {target} is a folder; name a file in it.")
+    if target.exists() and not overwrite:
+        try:
+            ours = read_export(target) is not None
+        except WeightsError:
+            ours = False
+        if not ours:
+            raise UsageError(f"{target} exists and was not made by gpen; give --overwrite, or name another file.")
+    remove_leftovers([target.parent])
+
+
+@contextlib.contextmanager
+def replacing(target: Path, model: bytes) -> Iterator[Path]:
+    """A new file beside ``target`` that holds ``model``; it takes the target's name when the block ends without an error, else
+    it is gone and what was there before stays. Raises OutputError.
+    """
+    temporary = temporary_beside(target)
+    try:
+        temporary.write_bytes(model)
+        yield temporary
+        temporary.replace(target)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}; name another file.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def sealed(model: bytes) -> bytes:

@@ -22,8 +22,9 @@ from PIL import Image
 from gpen_cli import geometry
 from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.train.config import DataConfig, DegradationConfig
-from gpen_cli.train.crops import Crops, epoch_order, open_samples, repeats
+from gpen_cli.train.crops import Crops, epoch_order, find_crops, open_samples, repeats
 from gpen_cli.train.jitter import Jitter, draw_jitter, moved_crop, weights
+from gpen_cli.train.pack import pack
 
 needs_basicsr = pytest.mark.skipif(importlib.util.find_spec("basicsr") is None, reason="basicsr is not installed")
 STILL = {"max_rotation": 0.0, "max_shift": 0.0, "max_scale": 0.0}
@@ -264,3 +265,25 @@ def test_bad_indexes_and_files_that_go_are_named(folder: Path, tmp_path: Path) -
         bad.write_text(text)
         with pytest.raises(UsageError, match=sentence):
             samples_of(folder, index=bad)
+
+
+def test_packed_crops_keep_their_padding(tmp_path: Path, face: np.ndarray) -> None:
+    root = tmp_path / "faces"
+    save(root / "train" / "512" / "1.png", cv2.resize(face, (512, 512)))
+    save(root / "train" / "64" / "2.png", cv2.resize(face, (64, 64)))
+    save(root / "val" / "3.png", face)
+    with (root / "index.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "source", "confidence", "pad_l", "pad_t", "pad_r", "pad_b"])
+        writer.writerow(["train/512/1.png", "here", "A", 9, 0, 30, 1])
+        writer.writerow(["train/64/2.png", "here", "A", 0, 0, 0, 0])
+        writer.writerow(["val/3.png", "here", "A", 0, 0, 0, 0])
+    out = tmp_path / "packed"
+    assert pack(root, out, size=128, quality=90) == 1
+    data = DataConfig(folders=(out / "train",), workers=0, mirror=False, **STILL)
+    (sample,) = [Crops([crop], data, CLEAN, 128, 1).sample(0) for crop in find_crops(data, 128)]
+    weight = sample.weight
+    assert weight[:, :3].max() == 0
+    assert weight[:, 120:].max() == 0
+    assert weight[-1].max() == 0
+    assert weight[:127, 3:120].min() == 1
