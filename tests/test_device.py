@@ -199,3 +199,26 @@ def test_choosing_the_cpu_needs_no_torch():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "False"
+
+
+FAULTS_OF_SECOND_ROUND = """
+import resource
+from gpen_cli.device import keep_freed_memory
+keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = b"x" * (64 << 20)
+    del block
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not glibc")
+def test_freed_memory_is_kept_unless_the_user_said_otherwise() -> None:
+    def faults(**more: str) -> int:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        command = [sys.executable, "-c", FAULTS_OF_SECOND_ROUND]
+        return int(subprocess.run(command, env={**clean, **more}, capture_output=True, text=True, check=True).stdout)
+
+    assert faults() < 1000  # 64 MiB are 16384 pages
+    assert faults(MALLOC_MMAP_THRESHOLD_="1000000") > 10_000

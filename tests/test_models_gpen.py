@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from drawn_weights import drawn_gpen
+from drawn_weights import SMALL, drawn_gpen
 
 from gpen_cli.models.gpen import Gpen, GpenConfig
-from gpen_cli.models.stylegan2 import draw_start, fold_constants
+from gpen_cli.models.stylegan2 import draw_start, filter_by_convolution, fold_constants
 from gpen_cli.models.textbook import textbook_gpen
 
 DATA = Path(__file__).parent / "data"
@@ -99,3 +99,16 @@ def test_gradients_flow_to_every_parameter():
     net(torch.randn(1, 3, 64, 64)).square().mean().backward()
     without = [name for name, parameter in net.named_parameters() if parameter.grad is None]
     assert without == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_filtering_by_convolution_gives_the_same_picture(dtype: torch.dtype) -> None:
+    faces = torch.from_numpy(np.random.RandomState(5).uniform(-1, 1, (2, 3, 64, 64)).astype(np.float32)).to(dtype)
+    plain, filtered = drawn_gpen(SMALL, 3), drawn_gpen(SMALL, 3)
+    for net in (plain, filtered):
+        fold_constants(net, dtype)
+    filter_by_convolution(filtered)
+    with torch.inference_mode():
+        ours, theirs = filtered(faces).float(), plain(faces).float()
+    error = (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
+    assert error < (1e-6 if dtype == torch.float32 else 0.02)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw_weights
 
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.models.gpen import GpenConfig
@@ -19,7 +20,6 @@ from gpen_cli.train.face_net_file import MANIFEST, convert
 from gpen_cli.train.growth import grow
 from gpen_cli.train.lite0 import load_lite0
 from gpen_cli.train.nets import drawn_generator
-from tests.drawn_weights import draw_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 DATA = Path(__file__).parent.parent / "data"
