@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -44,14 +45,16 @@ def example_crops(size: int) -> UInt8Image:
 
 
 def photo_crops(photos: Sequence[Path], size: int, *, most: int, threads: int) -> UInt8Image:
-    """(N, S, S, 3) uint8, N at most ``most``: the faces of the photos, in their order. A photo that cannot be read is told,
-    and passed over.
+    """(N, S, S, 3) uint8, N at most ``most``: faces of the photos, in their order, equally many of each where there are too many.
+
+    A photo that cannot be read is told, and passed over.
     """
+    share = math.ceil(most / max(1, len(photos)))
     detector = _detector(threads=threads)
     crops: list[UInt8Image] = []
     for path in photos:
         try:
-            crops += _crops_of(path, size, detector)
+            crops += _crops_of(path, size, detector)[:share]
         except PhotoError as error:
             log.warning("%s It is left out.", error)
         if len(crops) >= most:
@@ -76,7 +79,8 @@ def _worn(crop: UInt8Image, rng: np.random.Generator) -> UInt8Image:
     noisy = shrunk + rng.normal(0.0, rng.uniform(0.0, 12.0), shrunk.shape)
     grown = cv2.resize(noisy.clip(0, 255).astype(np.uint8), (side, side), interpolation=cv2.INTER_LINEAR)
     _, packed = cv2.imencode(".jpg", grown[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(35, 96))])
-    return np.ascontiguousarray(cv2.imdecode(packed, cv2.IMREAD_COLOR)[..., ::-1])  # OpenCV's order is BGR
+    bgr = np.asarray(cv2.imdecode(packed, cv2.IMREAD_COLOR), np.uint8)
+    return np.ascontiguousarray(bgr[..., ::-1])
 
 
 def _detector(*, threads: int) -> Detector:

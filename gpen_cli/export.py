@@ -30,7 +30,7 @@ from gpen_cli.models.stylegan2 import fold_constants
 from gpen_cli.options import ExportOptions
 from gpen_cli.parity import Parity, parity
 from gpen_cli.runtime.onnx import MEAN_OUTPUT, OnnxGpen
-from gpen_cli.runtime.onnx_graph import checked, tidied
+from gpen_cli.runtime.onnx_graph import OPSET, checked, tidied
 from gpen_cli.runtime.torch_gpen import TorchGpen
 from gpen_cli.weights.find import FoundWeights, cached_onnx_path, content_sha256, find_cached_onnx, from_path
 from gpen_cli.weights.load import load_gpen
@@ -38,8 +38,6 @@ from gpen_cli.weights.onnx_file import OnnxExport, check_target, read_export, re
 
 log = logging.getLogger(__name__)
 
-OPSET = 17
-"""TensorRT 8.6 to 10 and onnxruntime from 1.13 on read it."""
 MOST_LEVELS = 1
 """fp32: no value of any pixel may differ by more from the net in PyTorch."""
 LEAST_PSNR = 45.0

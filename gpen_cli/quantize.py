@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from gpen_cli.runtime.onnx import OnnxGpen
 from gpen_cli.sources import find_photos
 from gpen_cli.weights.find import FoundWeights
 from gpen_cli.weights.onnx_file import OnnxExport, check_target, read_export, replacing, sealed
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +145,7 @@ def _photos(calibration: Path) -> list[Path]:
     return [calibration]
 
 
-def _int8_graph(source: Path, fp32: OnnxGpen, crops: UInt8Image):  # type: ignore[no-untyped-def]  # noqa: ANN202  onnx is optional
+def _int8_graph(source: Path, fp32: OnnxGpen, crops: UInt8Image) -> ModelProto:
     import onnx
 
     from gpen_cli.runtime.onnx_int8 import quantized
@@ -150,12 +154,12 @@ def _int8_graph(source: Path, fp32: OnnxGpen, crops: UInt8Image):  # type: ignor
     return quantized(onnx.load(source), feeds)
 
 
-def _finished(proto, about: OnnxExport) -> bytes:  # type: ignore[no-untyped-def]  # noqa: ANN001  onnx is optional
+def _finished(proto: ModelProto, about: OnnxExport) -> bytes:
     """The checked graph with what it says of itself, and its seal."""
-    from gpen_cli.runtime.onnx_graph import INT8_OPERATORS, batch_of, checked, described
+    from gpen_cli.runtime.onnx_graph import INT8_OPERATORS, OPSET, batch_of, checked, described
 
     described(proto, about.metadata())
-    return sealed(checked(proto, 17, batch=batch_of(proto), allowed=INT8_OPERATORS))
+    return sealed(checked(proto, OPSET, batch=batch_of(proto), allowed=INT8_OPERATORS))
 
 
 def _passes(net: OnnxGpen, crops: UInt8Image) -> Iterator[UInt8Image]:

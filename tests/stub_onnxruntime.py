@@ -32,6 +32,13 @@ class StubOnnxruntime(ModuleType):
         self.sessions: list[Session] = []
         self.capi = SimpleNamespace(onnxruntime_pybind11_state=SimpleNamespace(**dict.fromkeys(ERRORS, Fail)))
         self.SessionOptions = SessionOptions
+        self.taken: list[tuple[str, int, tuple[int, ...]]] = []
+        self.OrtValue = SimpleNamespace(
+            ortvalue_from_numpy=lambda array, device, number: OrtValue(self, array.copy(), device, number),
+            ortvalue_from_shape_and_type=lambda shape, dtype, device, number: OrtValue(
+                self, np.zeros(shape, dtype), device, number
+            ),
+        )
 
     def get_available_providers(self) -> list[str]:
         return list(self.available)
@@ -48,6 +55,33 @@ class StubOnnxruntime(ModuleType):
     def on(self, provider: str) -> list[Session]:
         """The sessions of nets (not of probes) whose first provider it was."""
         return [item for item in self.sessions if item.providers[0][0] == provider and isinstance(item.source, str)]
+
+
+class OrtValue:
+    """Memory of a device; taking it is recorded."""
+
+    def __init__(self, stub: StubOnnxruntime, array: np.ndarray, device: str, number: int) -> None:
+        self.array = array
+        stub.taken.append((device, number, array.shape))
+
+    def update_inplace(self, array: np.ndarray) -> None:
+        assert array.shape == self.array.shape
+        self.array = array.copy()
+
+    def numpy(self) -> np.ndarray:
+        return self.array.copy()
+
+
+class Binding:
+    def __init__(self) -> None:
+        self.inputs: dict[str, OrtValue] = {}
+        self.outputs: dict[str, OrtValue] = {}
+
+    def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
+        self.inputs[name] = value
+
+    def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
+        self.outputs[name] = value
 
 
 class SessionOptions:
@@ -97,4 +131,11 @@ class Session:
         return [SimpleNamespace(name="output", type="tensor(float)", shape=["batch", 3, side, side])]
 
     def run(self, names, feed) -> list[np.ndarray]:
+        assert self.providers[0][0] not in (CUDA, TENSORRT), "a GPU's input and output are bound"
         return [feed["input"]]
+
+    def io_binding(self) -> Binding:
+        return Binding()
+
+    def run_with_iobinding(self, binding: Binding) -> None:
+        binding.outputs["output"].array = binding.inputs["input"].array

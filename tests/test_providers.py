@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from gpen_cli.runtime import tensorrt
 from gpen_cli.runtime.onnx import OnnxGpen
 from gpen_cli.runtime.providers import choose_provider
 from gpen_cli.weights.find import FoundWeights
+from gpen_cli.weights.onnx_file import OnnxExport
 
 
 @pytest.fixture
@@ -187,6 +189,20 @@ def test_cuda_is_told_its_gpu_and_to_stay_deterministic(install, weights):
     assert np.array_equal(net.run(crops), crops), "the stub hands pixels through, and so does the way in and out"
 
 
+def test_memory_of_the_gpu_is_taken_once_for_a_shape(install, weights):
+    stub = install(CUDA)
+    net = OnnxGpen(weights, gpu_setup("cuda"))
+    crops = np.arange(4 * 64 * 64 * 3, dtype=np.uint32).astype(np.uint8).reshape(4, 64, 64, 3)
+    for count in (4, 1, 3):
+        assert np.array_equal(net.run(crops[:count]), crops[:count])
+    assert stub.taken == [("cuda", 1, (4, 3, 64, 64))] * 2, "one input and one output"
+    assert net.halve()
+    assert np.array_equal(net.run(crops[:2]), crops[:2])
+    assert stub.taken[2:] == [("cuda", 1, (2, 3, 64, 64))] * 2
+    assert np.array_equal(net.run(crops[1:3]), crops[1:3])
+    assert len(stub.taken) == 4
+
+
 def test_a_provider_that_drops_out_of_the_session_is_no_silent_cpu(install, weights):
     install(CUDA, broken=(CUDA,))
     with pytest.raises(
@@ -217,6 +233,7 @@ def test_an_engine_is_built_once_announced_and_found_again(install, weights, cap
     assert told[TENSORRT] == {
         "device_id": "1",
         "trt_fp16_enable": "1",
+        "trt_int8_enable": "0",
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": str(folder),
         "trt_timing_cache_enable": "1",
@@ -247,6 +264,19 @@ def test_another_net_shape_precision_or_version_is_another_engine(install, weigh
     weights.path.write_bytes(b"another net")
     open_net(weights)
     assert len(engine_folders(weights)) == 6
+
+
+def test_an_int8_file_gets_an_int8_engine_of_its_own(install, weights):
+    stub = install(TENSORRT, CUDA)
+    open_net(weights)
+    said = OnnxExport("net", 64, "gpen", "licence", "0", "ab", "float", "int8")
+    open_net(replace(weights, export=said))
+    told = dict(stub.on(TENSORRT)[-1].providers)[TENSORRT]
+    assert (told["trt_int8_enable"], told["trt_fp16_enable"]) == ("1", "1")
+    open_net(replace(weights, export=said), precision="fp32")
+    told = dict(stub.on(TENSORRT)[-1].providers)[TENSORRT]
+    assert (told["trt_int8_enable"], told["trt_fp16_enable"]) == ("1", "0")
+    assert len(engine_folders(weights)) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"engin", b"other!"])

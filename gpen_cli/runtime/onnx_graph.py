@@ -10,6 +10,8 @@ from onnx import GraphProto, ModelProto
 
 from gpen_cli.errors import DeviceError
 
+OPSET = 17
+"""TensorRT 8.6 to 10 and onnxruntime from 1.13 on read it."""
 OPERATORS = frozenset({
     "Add", "Cast", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Flatten", "Gemm", "LeakyRelu", "MatMul", "Mul",
     "Reciprocal", "ReduceMean", "Round", "Sqrt", "Sub", "Transpose", "Unsqueeze",
