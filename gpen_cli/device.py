@@ -77,16 +77,18 @@ def settle_process() -> None:
     keep_freed_memory()
 
 
-_MALLOC_TRIM_THRESHOLD, _MALLOC_TOP_PAD, _MALLOC_MMAP_MAX = -1, -2, -4  # mallopt(3)
-_KEPT_BYTES = 2**31 - 1
+_MALLOC_TRIM_THRESHOLD, _MALLOC_TOP_PAD, _MALLOC_MMAP_THRESHOLD, _MALLOC_MMAP_MAX = -1, -2, -3, -4  # mallopt(3)
+_KEPT_BYTES, _KEPT_BYTES_LARGE = 256 * 2**20, 2**31 - 1
 _GROWTH_BYTES = 64 * 2**20
+_LARGE_BYTES = 32 * 2**20  # the highest threshold that glibc takes
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(*, large: bool = False) -> None:
     """Has glibc keep freed memory instead of handing it back to the system after every layer.
 
     A large tensor is otherwise fresh pages each time, and on 2 cores the system's zeroing of them took more of a face's time
-    than the net (docs/performance.md). Other C libraries are left as they are, and so is what the user set.
+    than the net (docs/performance.md). ``large``: blocks above 32 MiB too, which only nets of 512 px and trainings have; without,
+    arrays of a whole photo go back. Other C libraries are left as they are, and so is what the user set.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -94,8 +96,11 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
-    mallopt(_MALLOC_MMAP_MAX, 0)
-    mallopt(_MALLOC_TRIM_THRESHOLD, _KEPT_BYTES)
+    if large:
+        mallopt(_MALLOC_MMAP_MAX, 0)
+    else:
+        mallopt(_MALLOC_MMAP_THRESHOLD, _LARGE_BYTES)
+    mallopt(_MALLOC_TRIM_THRESHOLD, _KEPT_BYTES_LARGE if large else _KEPT_BYTES)
     mallopt(_MALLOC_TOP_PAD, _GROWTH_BYTES)
 
 

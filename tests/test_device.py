@@ -202,12 +202,12 @@ def test_choosing_the_cpu_needs_no_torch():
 
 
 FAULTS_OF_SECOND_ROUND = """
-import resource
+import resource, sys
 from gpen_cli.device import keep_freed_memory
-keep_freed_memory()
+keep_freed_memory(large=sys.argv[1] == "large")
 for _ in range(2):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    block = b"x" * (64 << 20)
+    block = b"x" * int(sys.argv[2])
     del block
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
@@ -215,10 +215,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not glibc")
 def test_freed_memory_is_kept_unless_the_user_said_otherwise() -> None:
-    def faults(**more: str) -> int:
+    def faults(kind: str, megabytes: int, **more: str) -> int:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-        command = [sys.executable, "-c", FAULTS_OF_SECOND_ROUND]
+        command = [sys.executable, "-c", FAULTS_OF_SECOND_ROUND, kind, str(megabytes << 20)]
         return int(subprocess.run(command, env={**clean, **more}, capture_output=True, text=True, check=True).stdout)
 
-    assert faults() < 1000  # 64 MiB are 16384 pages
-    assert faults(MALLOC_MMAP_THRESHOLD_="1000000") > 10_000
+    assert faults("usual", 30) < 500  # 30 MiB are 7680 pages
+    assert faults("usual", 64) > 10_000
+    assert faults("large", 64) < 1000
+    assert faults("usual", 30, MALLOC_MMAP_THRESHOLD_="1000000") > 5000

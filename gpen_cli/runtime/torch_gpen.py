@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpen_cli.data import UInt8Image
-from gpen_cli.device import Setup
+from gpen_cli.device import Setup, keep_freed_memory
 from gpen_cli.models.stylegan2 import filter_by_convolution, fold_constants
 from gpen_cli.runtime.crops import Pass, UInt8Pass, on_device
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
@@ -17,6 +17,9 @@ from gpen_cli.weights.find import FoundWeights
 from gpen_cli.weights.load import load_gpen
 
 log = logging.getLogger(__name__)
+
+LARGE_CROP = 512
+"""Pixels; the maps of such nets are over 32 MiB a layer."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -79,6 +82,8 @@ class TorchGpen:
         # A graph has buffers of its own on both sides; any other pass wants its crops on the device.
         self._entry = torch.device("cpu" if setup.runtime == "cuda-graph" else setup.device)
         self._pass, self.crop_size = _make_pass(self._weights, setup)
+        if setup.device == "cpu" and self.crop_size >= LARGE_CROP:
+            keep_freed_memory(large=True)
 
 
 def _make_pass(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from gpen_cli.device import cpu_count, resolve_setup
+from gpen_cli.device import cpu_count, keep_freed_memory, resolve_setup
 from gpen_cli.options import NetOptions
 from gpen_cli.train.config import TrainConfig
 
@@ -21,6 +21,7 @@ def prepare_device(config: TrainConfig) -> torch.device:
         torch.backends.cuda.matmul.allow_tf32 = True  # the few float32 layers; bf16 elsewhere is coarser anyway
         torch.backends.cudnn.benchmark = True
         return device
+    keep_freed_memory(large=True)
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(config.threads or max(1, cpu_count() // processes))
     return torch.device(name)
