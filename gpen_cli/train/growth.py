@@ -14,16 +14,29 @@ import re
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpen_cli.errors import UsageError
 from gpen_cli.models.gpen import Gpen, GpenConfig
 from gpen_cli.models.stylegan2 import ACTIVATION_GAIN, LEAKY_SLOPE, NoiseConcat, draw_start
 
+NOISE_START = 0.5
+"""Start of the weight of the encoder's features. At the papers' 0 the net would first have to find out that it has an input."""
+
 LAST_RGB_START = 0.02
 """Of a drawn weight: how much the new level's RGB says at first. Not 0, so that the level's other layers learn at once."""
 
 _ENCODER = re.compile(r"ecd(\d+)\.(.*)")
+
+
+def drawn_generator(config: GpenConfig) -> Gpen:
+    """A generator drawn from torch's random state."""
+    net = Gpen(config)
+    draw_start(net)
+    for module in net.modules():
+        if isinstance(module, NoiseConcat):
+            nn.init.constant_(module.weight, NOISE_START)
+    return net
 
 
 @torch.no_grad()
@@ -33,11 +46,7 @@ def grow(small: Gpen, config: GpenConfig, source: Path) -> Gpen:
     source: the small net's file, for the message.
     """
     _require_fit(small.config, config, source)
-    net = Gpen(config)
-    draw_start(net)
-    for module in net.modules():
-        if isinstance(module, NoiseConcat):
-            module.weight.fill_(0.5)
+    net = drawn_generator(config)
     state = net.state_dict()
     state.update({_grown_name(name): value for name, value in small.state_dict().items() if _carries_over(name)})
     _pass_the_crop_on(state, small.state_dict())

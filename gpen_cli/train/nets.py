@@ -12,16 +12,13 @@ from torch import Tensor, nn
 
 from gpen_cli.errors import UsageError
 from gpen_cli.models.gpen import Gpen, GpenConfig
-from gpen_cli.models.stylegan2 import NoiseConcat, draw_start
+from gpen_cli.models.stylegan2 import draw_start
 from gpen_cli.train.config import NetConfig, TrainConfig
 from gpen_cli.train.discriminator import Discriminator
 from gpen_cli.train.face_net import FaceNet, load_face_net
-from gpen_cli.train.growth import grow
+from gpen_cli.train.growth import drawn_generator, grow
 from gpen_cli.train.lite0 import Lite0, load_lite0
 from gpen_cli.weights.load import load_gpen
-
-NOISE_START = 0.5
-"""Start of the weight of the encoder's features. At the papers' 0 the net would first have to find out that it has an input."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +81,6 @@ def start_generator(config: NetConfig) -> Gpen:
     else:
         net = drawn_generator(architecture)
     return net.train().requires_grad_(True)
-
-
-def drawn_generator(config: GpenConfig) -> Gpen:
-    """A generator drawn from torch's random state."""
-    net = Gpen(config)
-    draw_start(net)
-    for module in net.modules():
-        if isinstance(module, NoiseConcat):
-            nn.init.constant_(module.weight, NOISE_START)
-    return net
 
 
 def _draw_judge(config: TrainConfig) -> Discriminator:

@@ -1,7 +1,7 @@
 """One step of training: the generator's loss, the judges' loss, and the gradients of both.
 
-Forward passes run compiled where asked (the FIR filters' backward is ten times slower eager) and under autocast. Parameters,
-gradients, optimisers and the average stay float32.
+Forward passes run compiled where asked. The generator and the judges compute in the type of what they are given (bfloat16 by
+default), the frozen nets under autocast. Parameters, gradients, optimisers and the average stay float32.
 """
 
 from __future__ import annotations
