@@ -54,7 +54,10 @@ class _Owner:
 
 
 class Batcher:
-    """Runs crops through nets on one thread. ``net_by_name`` is called on that thread, the first time a net is needed."""
+    """Runs crops through nets on one thread. ``net_by_name`` is called on that thread, the first time a net is needed.
+
+    preload: the net to load as soon as the thread starts.
+    """
 
     def __init__(self, net_by_name: Callable[[str], CropNet], *, preload: str | None = None) -> None:
         self._net_by_name = net_by_name
@@ -71,8 +74,18 @@ class Batcher:
         self.busy_seconds = 0.0
         """Spent in forward passes so far."""
         self._preload = preload
-        self._thread = threading.Thread(target=self._run, name="gpen-device", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread, if it does not run yet; ``submit`` does so too.
+
+        It is not started when the batcher is made: a stop signal that comes between that and the owner's ``try`` would leave
+        a thread that nobody closes. Owners that signals can interrupt call this on a thread of theirs that they cannot.
+        """
+        with self._changed:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="gpen-device", daemon=True)
+                self._thread.start()
 
     @property
     def waiting(self) -> int:
@@ -85,6 +98,7 @@ class Batcher:
 
         owner: whose crop it is; owners take turns, crop by crop.
         """
+        self.start()
         with self._changed:
             if self._closed:
                 raise CancelledError("the device thread has ended")
@@ -122,7 +136,8 @@ class Batcher:
                     queue.clear()
                 self._owners.clear()
             self._changed.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         if self._preload is not None:

@@ -131,6 +131,7 @@ class PhotoRun:
     def _prepare(self, job: Job) -> _Prepared:
         clock = StageClock()
         try:
+            self._batcher.start()  # here, on a thread that no signal interrupts
             skipped = check_target(job, self._options, self._record)
             if skipped is not None:
                 return _Prepared(job, clock.seconds, outcome=skipped)

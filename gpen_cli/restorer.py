@@ -38,6 +38,7 @@ class Restorer:
         self._engine = engine or build_engine(self._options)
         self._closed = False
         self._batcher = Batcher(self._engine.net, preload=self._engine.preload)
+        self._batcher.start()
 
     def restore(self, pixels: PhotoPixels) -> PhotoPixels:
         """(H, W, 3) RGB, or (H, W) gray, uint8 or uint16 sRGB -> (uH, uW, 3), or (uH, uW), of the same type.

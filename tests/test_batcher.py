@@ -272,6 +272,7 @@ def test_a_net_is_loaded_ahead_on_the_device_thread():
         return Net(0, 1)
 
     batcher = Batcher(load, preload="net-0")
+    batcher.start()
     assert loaded.wait(LIMIT_SECONDS)
     close(batcher)
     assert names == [("net-0", "gpen-device")]
@@ -282,6 +283,7 @@ def test_an_error_of_loading_ahead_is_met_by_the_first_crop():
         raise WeightsError("damaged")
 
     batcher = Batcher(load, preload="net-0")
+    batcher.start()
     with pytest.raises(WeightsError, match="damaged"):
         answer(batcher.submit(crop(0, 0), "net-0"))
     close(batcher)
@@ -503,3 +505,13 @@ def test_the_crops_of_an_owner_that_has_gone_are_not_run():
         assert np.array_equal(answer(future), 255 - crop(0, number))
     close(batcher)
     assert net.batches == [[0], [1, 2]], "and they do not make the batches of others short"
+
+
+def test_there_is_no_thread_before_there_is_work():
+    """A stop signal between making a batcher and the ``try`` that closes it must not leave a thread (faults/test_stops.py)."""
+    before = threading.active_count()
+    batcher = Batcher(lambda name: Net(0, 1))
+    assert threading.active_count() == before
+    batcher.close()
+    batcher.start()
+    assert threading.active_count() == before

@@ -17,6 +17,9 @@ Judge = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
 SMOOTH = 0.02
 """Below this difference (2.5 levels of 255) the content loss is quadratic: noise of that size is no error to chase."""
 
+LEAST_ERROR = 1e-5
+"""Mean square that the PSNR term takes an error for at least (0.4 levels of 255): below it there is nothing left to gain."""
+
 NOISE_STEP = 0.02  # of [-1, 1]: how far the estimated gradient penalty looks
 
 
@@ -24,6 +27,17 @@ def content(restored: Tensor, original: Tensor, weight: Tensor) -> Tensor:
     """Smooth L1 over the pixels whose ``weight`` (N, 1, S, S) is 1."""
     each = F.smooth_l1_loss(restored, original, beta=SMOOTH, reduction="none")
     return (each * weight).sum() / (weight.sum() * 3).clamp(min=1)
+
+
+def psnr(restored: Tensor, original: Tensor, weight: Tensor) -> Tensor:
+    """Minus the mean PSNR of the faces, dB, over the pixels whose ``weight`` (N, 1, S, S) is 1.
+
+    A decibel is worth the same in every face: in a lightly damaged one, whose whole error is small, it is not drowned by the
+    errors of badly damaged ones that nothing can repair, as it is in ``content``.
+    """
+    square = ((restored.float() - original).square() * weight).sum(dim=(1, 2, 3))
+    mean = square / (weight.sum(dim=(1, 2, 3)) * 3).clamp(min=1)
+    return 10 * (mean.clamp(min=LEAST_ERROR) / 4).log10().mean()  # the range [-1, 1] is 2 wide
 
 
 def map_distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:

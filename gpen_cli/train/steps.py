@@ -70,6 +70,8 @@ class Steps:
         """
         restored = self.restore(batch.degraded.to(self.dtype))
         terms = {"l1": losses.content(restored, batch.original, batch.weight)}
+        if self.loss.psnr > 0:
+            terms["psnr"] = losses.psnr(restored, batch.original, batch.weight)
         # Outside the photo the net may draw what it likes: no term sees it.
         shown = restored * batch.weight + batch.original * (1 - batch.weight)
         terms |= self._likeness(shown, batch.original, drawn)

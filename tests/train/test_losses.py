@@ -1,0 +1,39 @@
+"""Terms of the loss that are not nets: what they are worth, and where they look."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpen_cli.train import losses
+
+
+def faces(*errors: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Restored, original, weight: one face for each constant error."""
+    original = torch.zeros(len(errors), 3, 8, 8)
+    restored = original + torch.tensor(errors)[:, None, None, None]
+    return restored, original, torch.ones(len(errors), 1, 8, 8)
+
+
+def test_psnr_is_the_decibels_of_the_benchmark():
+    restored, original, weight = faces(2 / 10)  # a tenth of the range [-1, 1]
+    assert losses.psnr(restored, original, weight).item() == pytest.approx(-20, abs=1e-4)
+
+
+def test_halving_an_error_is_worth_the_same_in_a_good_and_a_ruined_face():
+    whole = losses.psnr(*faces(0.02, 0.4))
+    good = losses.psnr(*faces(0.01, 0.4))
+    ruined = losses.psnr(*faces(0.02, 0.2))
+    assert (whole - good).item() == pytest.approx((whole - ruined).item(), abs=1e-4)
+    assert (whole - good).item() == pytest.approx(20 * 0.30103 / 2, abs=1e-3)
+
+
+def test_psnr_does_not_see_padding_and_ends_at_the_least_error():
+    restored, original, weight = faces(0.1, 0.1)
+    restored[1, :, :4] = 1
+    weight[1, :, :4] = 0
+    assert losses.psnr(restored, original, weight).item() == pytest.approx(losses.psnr(*faces(0.1)).item(), abs=1e-4)
+    perfect = losses.psnr(*faces(0.0))
+    assert perfect.isfinite()
+    empty = losses.psnr(restored, original, torch.zeros_like(weight))
+    assert empty.isfinite()
