@@ -1,7 +1,8 @@
 """Faces of many photos share a device: the one scheduler.
 
-Crops are queued by net; one thread owns the device and runs whatever waits, full batches first. It never waits for a batch to
-fill while there is something to do, so its feeders can wait for it without deadlock; under load batches fill by themselves.
+Crops are queued by net; one thread owns the device and runs whatever waits, full batches first. It does not wait for a batch to
+fill, so its feeders can wait for it without deadlock; under load batches fill by themselves. Only for owners that have announced
+faces (``expect``) it waits, and never longer than the window.
 
 Owners (requests of a server) take turns: each crop gets the number of the round in which its owner's turn comes, and the lowest
 round is run first (start-time fair queueing; Goyal, Vin, Cheng 1996). Crops without an owner are one owner's: first come, first
@@ -43,6 +44,8 @@ class _Waiting:
     crop: UInt8Image = field(compare=False)
     result: Future[CropResult] = field(compare=False)
     owner: Hashable = field(compare=False)
+    came: float = field(compare=False)
+    """On the monotonic clock."""
 
 
 @dataclass
@@ -56,10 +59,13 @@ class _Owner:
 class Batcher:
     """Runs crops through nets on one thread. ``net_by_name`` is called on that thread, the first time a net is needed.
 
-    preload: the net to load as soon as the thread starts.
+    preload: the net to load as soon as the thread starts. window: seconds that a crop waits at most for the faces that other
+    owners have announced, so that they share its pass.
     """
 
-    def __init__(self, net_by_name: Callable[[str], CropNet], *, preload: str | None = None) -> None:
+    def __init__(
+        self, net_by_name: Callable[[str], CropNet], *, preload: str | None = None, window: float = 0.0
+    ) -> None:
         self._net_by_name = net_by_name
         self._queues: dict[str, list[_Waiting]] = {}
         """Heaps, by net."""
@@ -74,6 +80,8 @@ class Batcher:
         self.busy_seconds = 0.0
         """Spent in forward passes so far."""
         self._preload = preload
+        self._window = window
+        self._expected: set[Hashable] = set()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -102,18 +110,26 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise CancelledError("the device thread has ended")
+            self._expected.discard(owner)
             whose = self._owners.setdefault(owner, _Owner(0, self._round))
             whose.waiting += 1
             whose.last_round = max(self._round, whose.last_round) + 1
-            waiting = _Waiting(whose.last_round, self._submitted, crop, Future(), owner)
+            waiting = _Waiting(whose.last_round, self._submitted, crop, Future(), owner, time.monotonic())
             self._submitted += 1
             heapq.heappush(self._queues.setdefault(net, []), waiting)
             self._changed.notify()
         return waiting.result
 
-    def drop(self, owner: Hashable) -> None:
-        """Cancels the owner's crops that have not begun (its client has gone)."""
+    def expect(self, owner: Hashable) -> None:
+        """The owner's photo is being read: its first crop, or ``drop``, follows soon, and is worth the window's wait."""
         with self._changed:
+            self._expected.add(owner)
+
+    def drop(self, owner: Hashable) -> None:
+        """Cancels the owner's crops that have not begun (its client has gone), and expects no more of it."""
+        with self._changed:
+            self._expected.discard(owner)
+            self._changed.notify()
             if owner not in self._owners:
                 return
             dropped: list[_Waiting] = []
@@ -169,9 +185,19 @@ class Batcher:
             for waiting in self._take(name, len(self._queues[name])):
                 waiting.result.set_exception(error)
             return
+        self._let_it_fill(name, net.micro_batch)
         batch = self._take(name, net.micro_batch)
         if batch:
             self._forward(net, batch)
+
+    def _let_it_fill(self, name: str, size: int) -> None:
+        """Waits while faces are announced that may share the pass, and the crop that waits longest has not waited a window."""
+        with self._changed:
+            while self._expected and not self._closed and 0 < len(queue := self._queues[name]) < size:
+                left = min(waiting.came for waiting in queue) + self._window - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
 
     def _take(self, name: str, count: int) -> list[_Waiting]:
         with self._changed:

@@ -405,6 +405,59 @@ def test_a_face_too_large_for_the_memory_is_that_photos_error():
     assert net.micro_batch == 1
 
 
+# -- the window -------------------------------------------------------------------------------------------------------
+
+
+def test_an_announced_face_shares_the_pass_of_the_one_that_waits():
+    net = Net(0, 2)
+    batcher = Batcher({"net-0": net}.__getitem__, window=LIMIT_SECONDS)
+    batcher.expect("b")
+    first = batcher.submit(crop(0, 0), "net-0", owner="a")
+    time.sleep(0.05)
+    assert not first.done()
+    answer(batcher.submit(crop(0, 1), "net-0", owner="b"))
+    close(batcher)
+    assert net.batches == [[0, 1]]
+
+
+@pytest.mark.parametrize("net_size", [1, 2])
+@pytest.mark.parametrize("window", [0.0, LIMIT_SECONDS])
+def test_nothing_waits_for_faces_that_nobody_announced_nor_for_a_full_batch(net_size, window):
+    net = Net(0, net_size)
+    batcher = Batcher({"net-0": net}.__getitem__, window=window)
+    if net_size == 1 or window == 0:
+        batcher.expect("never comes")
+    begin = time.monotonic()
+    answer(batcher.submit(crop(0, 0), "net-0", owner="a"))
+    assert time.monotonic() - begin < LIMIT_SECONDS / 2
+    close(batcher)
+
+
+def test_the_window_ends():
+    net = Net(0, 2)
+    batcher = Batcher({"net-0": net}.__getitem__, window=0.05)
+    batcher.expect("never comes")
+    answer(batcher.submit(crop(0, 0), "net-0", owner="a"))
+    close(batcher)
+    assert net.batches == [[0]]
+
+
+@pytest.mark.parametrize("end", ["drop", "close"])
+def test_who_went_away_is_waited_for_no_longer(end):
+    net = Net(0, 2)
+    batcher = Batcher({"net-0": net}.__getitem__, window=LIMIT_SECONDS)
+    batcher.expect("gone")
+    future = batcher.submit(crop(0, 0), "net-0", owner="a")
+    time.sleep(0.02)
+    begin = time.monotonic()
+    if end == "drop":
+        batcher.drop("gone")
+        answer(future)
+    close(batcher)
+    assert future.done()
+    assert time.monotonic() - begin < LIMIT_SECONDS / 2
+
+
 # -- owners take turns -------------------------------------------------------------------------------------------------
 
 
@@ -461,13 +514,13 @@ def test_one_face_for_another_net_does_not_wait_behind_sixty_either():
 
 
 def test_a_stream_of_newcomers_does_not_overtake_who_waits():
-    begun = threading.Event()
+    submitted = threading.Event()
     answered: list[int] = []
 
     class Busy(Net):
         def run(self, crops):
+            submitted.wait(LIMIT_SECONDS)
             output = super().run(crops)
-            begun.set()
             number = self.batches[-1][0]
             answered.append(number)
             if len(answered) < 40:  # whenever one is done, two newcomers arrive
@@ -479,7 +532,7 @@ def test_a_stream_of_newcomers_does_not_overtake_who_waits():
     futures: list[Future] = []
     batcher = batcher_of(Busy(0, 1))
     futures += [batcher.submit(crop(0, number), "net-0", owner="old") for number in range(5)]
-    assert begun.wait(LIMIT_SECONDS)
+    submitted.set()
     while len(answered) < 40:
         time.sleep(0.001)
     close(batcher)

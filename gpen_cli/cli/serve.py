@@ -66,6 +66,15 @@ def _serve(
         str,
         typer.Option("--max-pixels", metavar="N", rich_help_panel=_SERVER, help="Largest photo: 50M is 50 million."),
     ] = "50M",
+    batch_window: Annotated[
+        float,
+        typer.Option(
+            "--batch-window",
+            metavar="SECONDS",
+            rich_help_panel=_SERVER,
+            help="Longest wait of a face for faces of photos that are being read, to share their pass; 0 to 0.3.",
+        ),
+    ] = 0.3,
     max_queue: Annotated[
         int, typer.Option("--max-queue", metavar="N", rich_help_panel=_SERVER, help="Requests taken in at once.")
     ] = 64,
@@ -94,6 +103,7 @@ def _serve(
             token=_token(token),
             allow_open=allow_open,
             max_upload=parse_amount("--max-upload", max_upload),
+            batch_window=batch_window,
             max_queue=max_queue,
             timeout=timeout,
         )
@@ -127,7 +137,7 @@ def run(settings: ServeSettings, options: Options, *, engine: Engine | None = No
         for choice in engine.choices:
             log.info("%s", describe_choice(choice, engine))
         log.info("detector: %s", engine.detector_name)
-        studio = Studio(engine, options)
+        studio = Studio(engine, options, batch_window=settings.batch_window)
         try:
             studio.warm()
             app = create_app(studio, settings)

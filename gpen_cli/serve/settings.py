@@ -23,7 +23,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """max_upload: bytes of a file; max_queue: requests taken in at once, those that wait included; timeout: seconds of a
+    """max_upload: bytes of a file; batch_window: seconds, see ``gpen_cli.batcher``; max_queue: requests taken in at once, those that wait included; timeout: seconds of a
     request; token: None lets everybody in, which on another host than this machine's own needs allow_open."""
 
     host: str = "127.0.0.1"
@@ -31,6 +31,7 @@ class ServeSettings:
     token: str | None = None
     allow_open: bool = False
     max_upload: int = 10_000_000
+    batch_window: float = 0.3
     max_queue: int = 64
     timeout: float = 60.0
 
@@ -39,6 +40,10 @@ class ServeSettings:
             raise UsageError(f"--port {self.port} is out of range; give a value from 0 (any free one) to 65535.")
         if not 1 <= self.max_upload <= 2**31:
             raise UsageError(f"--max-upload {self.max_upload} is out of range; give bytes, from 1 to 2G.")
+        if not 0 <= self.batch_window <= 0.3:  # also refuses NaN
+            raise UsageError(
+                f"--batch-window {self.batch_window:g} is out of range; give seconds, from 0 (never wait) to 0.3."
+            )
         if not 1 <= self.max_queue <= 10_000:
             raise UsageError(f"--max-queue {self.max_queue} is out of range; give a value from 1 to 10000.")
         if not 0.1 <= self.timeout <= 86400:  # also refuses NaN

@@ -71,13 +71,14 @@ class Studio:
     Threads wait for the device; so there are some more of them than readers, for the batch that runs and the one that fills.
     """
 
-    def __init__(self, engine: Engine, options: Options) -> None:
+    def __init__(self, engine: Engine, options: Options, *, batch_window: float = 0.0) -> None:
+        """batch_window: seconds a face waits at most for those of photos that are being read, to share a pass with them."""
         self.engine = engine
         self.options = options
         self.metrics = Metrics()
         self.models = tuple(choice.name for choice in engine.choices)
         self.threads = (options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())) + 2 * engine.setup.micro_batch
-        self.batcher = Batcher(engine.net)
+        self.batcher = Batcher(engine.net, window=batch_window)
         self._by_model = {name: _only(engine, name) for name in self.models}
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="gpen-serve")
         self._warm = False
@@ -125,6 +126,13 @@ class Studio:
 
     def enhance(self, form: Form, ask: Ask, ticket: Ticket) -> Answer:
         """Raises GpenError, Problem, CancelledError (the ticket was given up)."""
+        self.batcher.expect(ticket)
+        try:
+            return self._enhance(form, ask, ticket)
+        finally:
+            self.batcher.drop(ticket)
+
+    def _enhance(self, form: Form, ask: Ask, ticket: Ticket) -> Answer:
         begin = time.perf_counter()
         clock = StageClock()
         engine = self._by_model[ask.model] if ask.model else self.engine
@@ -132,6 +140,8 @@ class Studio:
         _go_on(ticket)
         plan = within(plan_photo(photo, engine, ask.options, clock), ask.region)
         _go_on(ticket)
+        if not plan.faces:
+            self.batcher.drop(ticket)
         done = restore_plan(plan, engine, batcher=self.batcher, options=ask.options, clock=clock, owner=ticket)
         found = any(report.decision != "skipped" for report in done.reports)
         warnings = [api_words(f"{form.name}: {text}") for text in photo.warnings]

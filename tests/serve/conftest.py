@@ -23,10 +23,15 @@ def serve() -> Iterator[Callable[..., Server]]:
     with ExitStack() as stack:
 
         def make(
-            net: StandInNet | None = None, *, warm: bool = True, max_pixels: int = 1_000_000, **settings
+            net: StandInNet | None = None,
+            *,
+            warm: bool = True,
+            max_pixels: int = 1_000_000,
+            batch_window: float = 0.0,
+            **settings,
         ) -> Server:
             net = net or StandInNet(negative)
-            studio = studio_of(net, max_pixels=max_pixels)
+            studio = studio_of(net, max_pixels=max_pixels, batch_window=batch_window)
             stack.callback(studio.close)
             if isinstance(net, HeldNet):
                 stack.callback(net.gate.set)

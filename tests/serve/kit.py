@@ -91,11 +91,11 @@ class Server:
         return self.client.post(f"/enhance{query}", files=upload(data, name), data=fields, headers=headers)
 
 
-def studio_of(net: StandInNet, *, max_pixels: int = 1_000_000, workers: int = 2) -> Studio:
+def studio_of(net: StandInNet, *, max_pixels: int = 1_000_000, workers: int = 2, batch_window: float = 0.0) -> Studio:
     options = Options(compose=PLAIN, read=ReadOptions(max_pixels=max_pixels), run=RunOptions(workers=workers))
     engine = engine_of(net, detector=SeeingDetector())
     engine.setup = replace(engine.setup, micro_batch=net.micro_batch)
-    return Studio(engine, options)
+    return Studio(engine, options, batch_window=batch_window)
 
 
 def problem(answer, status: int, kind: str) -> str:

@@ -207,3 +207,12 @@ def test_metrics_count_requests_stages_faces_and_the_batch(serve):
         assert figures[f'gpen_stage_seconds_count{{stage="{stage}"}}'] == "3"
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+(\{[^}]*\})? [0-9.e+-]+", line), line
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("batch_window", 0.31), ("batch_window", float("nan")), ("max_queue", 0), ("timeout", 0)]
+)
+def test_settings_out_of_range_are_refused_in_one_sentence(setting, value):
+    flag = "--" + setting.replace("_", "-")
+    with pytest.raises(UsageError, match=f"^{flag} .* is out of range; give .*\\.$"):
+        ServeSettings(**{setting: value})
