@@ -1,6 +1,7 @@
 """Faces of many photos share a device: the one scheduler.
 
-Crops are queued by net; one thread owns the device and runs whatever waits, full batches first. It does not wait for a batch to
+Crops are queued by net; one thread owns a device and runs whatever waits, full batches first (several devices: a thread each,
+which serve the one queue). It does not wait for a batch to
 fill, so its feeders can wait for it without deadlock; under load batches fill by themselves. Only for owners that have announced
 faces (``expect``) it waits, and never longer than the window.
 
@@ -57,16 +58,15 @@ class _Owner:
 
 
 class Batcher:
-    """Runs crops through nets on one thread. ``net_by_name`` is called on that thread, the first time a net is needed.
+    """Runs crops through nets, on one thread for each of ``lanes``: a device's nets by name. They are asked for on that
+    thread, when a net is first needed.
 
     preload: the net to load as soon as the thread starts. window: seconds that a crop waits at most for the faces that other
     owners have announced, so that they share its pass.
     """
 
-    def __init__(
-        self, net_by_name: Callable[[str], CropNet], *, preload: str | None = None, window: float = 0.0
-    ) -> None:
-        self._net_by_name = net_by_name
+    def __init__(self, *lanes: Callable[[str], CropNet], preload: str | None = None, window: float = 0.0) -> None:
+        self._lanes = lanes
         self._queues: dict[str, list[_Waiting]] = {}
         """Heaps, by net."""
         self._owners: dict[Hashable, _Owner] = {}
@@ -78,22 +78,26 @@ class Batcher:
         self.passes = 0
         self.crops_run = 0
         self.busy_seconds = 0.0
-        """Spent in forward passes so far."""
+        """Spent in forward passes so far, by all devices together."""
         self._preload = preload
         self._window = window
         self._expected: set[Hashable] = set()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Starts the thread, if it does not run yet; ``submit`` does so too.
+        """Starts the threads, if they do not run yet; ``submit`` does so too.
 
-        It is not started when the batcher is made: a stop signal that comes between that and the owner's ``try`` would leave
-        a thread that nobody closes. Owners that signals can interrupt call this on a thread of theirs that they cannot.
+        They are not started when the batcher is made: a stop signal that comes between that and the owner's ``try`` would leave
+        threads that nobody closes. Owners that signals can interrupt call this on a thread of theirs that they cannot.
         """
         with self._changed:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="gpen-device", daemon=True)
-                self._thread.start()
+            if self._threads or self._closed:
+                return
+            for number, net_by_name in enumerate(self._lanes):
+                name = f"gpen-device-{number}" if number else "gpen-device"
+                thread = threading.Thread(target=self._run, args=(net_by_name,), name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     @property
     def waiting(self) -> int:
@@ -117,7 +121,7 @@ class Batcher:
             waiting = _Waiting(whose.last_round, self._submitted, crop, Future(), owner, time.monotonic())
             self._submitted += 1
             heapq.heappush(self._queues.setdefault(net, []), waiting)
-            self._changed.notify()
+            self._changed.notify_all()
         return waiting.result
 
     def expect(self, owner: Hashable) -> None:
@@ -129,7 +133,7 @@ class Batcher:
         """Cancels the owner's crops that have not begun (its client has gone), and expects no more of it."""
         with self._changed:
             self._expected.discard(owner)
-            self._changed.notify()
+            self._changed.notify_all()
             if owner not in self._owners:
                 return
             dropped: list[_Waiting] = []
@@ -151,25 +155,25 @@ class Batcher:
                         waiting.result.cancel()
                     queue.clear()
                 self._owners.clear()
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
+    def _run(self, net_by_name: Callable[[str], CropNet]) -> None:
         if self._preload is not None:
-            self._load_ahead(self._preload)
+            self._load_ahead(net_by_name, self._preload)
         while True:
             with self._changed:
                 while not (name := self._next_net()):
                     if self._closed:
                         return
                     self._changed.wait()
-            self._run_batch(name)
+            self._run_batch(net_by_name, name)
 
-    def _load_ahead(self, name: str) -> None:
+    def _load_ahead(self, net_by_name: Callable[[str], CropNet], name: str) -> None:
         """Loads while the first photos are read. An error is not lost: the first crop for this net meets it again."""
         try:
-            self._net_by_name(name)
+            net_by_name(name)
         except Exception:  # noqa: BLE001  raised again, on demand, for whoever submits
             return
 
@@ -178,9 +182,9 @@ class Batcher:
         heads = [(queue[0], name) for name, queue in self._queues.items() if queue]
         return min(heads)[1] if heads else None
 
-    def _run_batch(self, name: str) -> None:
+    def _run_batch(self, net_by_name: Callable[[str], CropNet], name: str) -> None:
         try:
-            net = self._net_by_name(name)
+            net = net_by_name(name)
         except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must hear of it
             for waiting in self._take(name, len(self._queues[name])):
                 waiting.result.set_exception(error)
@@ -233,9 +237,10 @@ class Batcher:
             return
         seconds = time.perf_counter() - begin
         share = seconds / len(batch)
-        self.busy_seconds += seconds
-        self.passes += 1
-        self.crops_run += len(batch)
+        with self._changed:
+            self.busy_seconds += seconds
+            self.passes += 1
+            self.crops_run += len(batch)
         for index, waiting in enumerate(batch):
             waiting.result.set_result(CropResult(output[index], share))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions
 
-_DEVICE = re.compile(r"auto|cpu|mps|cuda(:[0-9]+)?")
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:[0-9]+)?|cuda:all|cuda:[0-9]+(,cuda:[0-9]+)+")
 _BF16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # x86, x86, Arm (as Linux spells them)
 
 
@@ -36,6 +36,20 @@ class Setup:
     """Whether the net goes through PyTorch's compiler (``compiled``, and ``cuda-graph`` where that pays)."""
     precision_reason: str = ""
     provider: str = ""
+    more_devices: tuple[str, ...] = ()
+    """GPUs that restore faces beside ``device``: ``cuda:1`` …"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "more_devices", tuple(self.more_devices))  # JSON gives a list
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All that restore faces; the helper nets and the memory figures are those of the first."""
+        return (self.device, *self.more_devices)
+
+    def on(self, device: str) -> Setup:
+        """The same for one device of its own."""
+        return replace(self, device=device, more_devices=())
 
     @property
     def torch_device(self) -> str:
@@ -137,12 +151,12 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
     if earlier is not None:
         options = replace(
             options,
-            device=earlier.device if options.device == "auto" else options.device,
+            device=",".join(earlier.devices) if options.device == "auto" else options.device,
             precision=earlier.precision if options.precision == "auto" else options.precision,
             threads=options.threads or earlier.threads,
             batch_size=earlier.micro_batch,
         )
-    device = _resolve_device(options.device)
+    device, *more_devices = _resolve_devices(options.device)
     precision, reason = _resolve_precision(options.precision, device)
     if asked == "auto" and earlier is not None:
         reason = "as in the run before"
@@ -156,6 +170,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
         runtime=resolve_runtime(options, earlier),
         compiled=earlier.compiled if earlier is not None else False,
         precision_reason=reason,
+        more_devices=tuple(more_devices),
     )
 
 
@@ -165,11 +180,11 @@ def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Se
         raise _unknown_device(options.device)
     if options.precision == "bf16":
         raise UsageError("--precision bf16 is not one that ONNX nets run in; choose auto, fp32 or fp16.")
-    device = provider
+    device, *more_devices = [provider]
     if provider in ("cuda", "tensorrt"):
-        device = f"cuda:{int(options.device.partition(':')[2] or 0)}"
-        if options.device == "auto" and earlier is not None and earlier.device.startswith("cuda:"):
-            device = earlier.device
+        of_before = options.device == "auto" and earlier is not None and earlier.device.startswith("cuda:")
+        asked = ",".join(earlier.devices) if of_before and earlier is not None else options.device
+        device, *more_devices = _gpus(asked.replace("auto", "cuda"), _gpu_count() if asked == "cuda:all" else None)
     precision, reason = options.precision, "asked for"
     if precision == "auto" and provider == "tensorrt":
         precision, reason = "fp16", "TensorRT computes in fp16 unless told otherwise"
@@ -184,18 +199,22 @@ def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Se
         runtime="onnx",
         precision_reason=reason,
         provider=provider,
+        more_devices=tuple(more_devices),
     )
 
 
 def _unknown_device(asked: str) -> UsageError:
-    return UsageError(f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps.")
+    return UsageError(
+        f"--device {asked!r} is not known; choose auto, cpu, mps, cuda, cuda:N, cuda:0,cuda:1 or cuda:all."
+    )
 
 
-def _resolve_device(asked: str) -> str:
+def _resolve_devices(asked: str) -> tuple[str, ...]:
+    """One device, or several GPUs."""
     if not _DEVICE.fullmatch(asked):
         raise _unknown_device(asked)
     if asked == "cpu" or (asked == "auto" and not may_have_gpu()):
-        return "cpu"
+        return ("cpu",)
     if not has_package("torch"):
         raise DeviceError(
             f"--device {asked}: PyTorch is not installed; install it (python -m pip install torch torchvision), or run an "
@@ -206,22 +225,40 @@ def _resolve_device(asked: str) -> str:
     has_cuda = torch.cuda.is_available()
     has_mps = torch.backends.mps.is_available()
     if asked == "auto":
-        return "cuda:0" if has_cuda else "mps" if has_mps else "cpu"
+        return ("cuda:0" if has_cuda else "mps" if has_mps else "cpu",)
     if asked == "mps":
         if not has_mps:
             raise DeviceError("--device mps: this machine has no Apple GPU that PyTorch can use; give --device cpu.")
-        return "mps"
+        return ("mps",)
     if not has_cuda:
         raise DeviceError(
             f"--device {asked}: PyTorch {torch.__version__} sees no CUDA GPU here; "
             "check the driver (nvidia-smi) and that PyTorch is a CUDA build, or give --device cpu."
         )
-    index = int(asked.partition(":")[2] or 0)
-    if index >= torch.cuda.device_count():
-        raise DeviceError(
-            f"--device {asked}: this machine has {torch.cuda.device_count()} CUDA GPU(s), counted from 0."
-        )
-    return f"cuda:{index}"
+    return _gpus(asked, torch.cuda.device_count())
+
+
+def _gpus(asked: str, count: int | None) -> tuple[str, ...]:
+    """``cuda``, ``cuda:N``, ``cuda:all`` or a list -> their names. count: of the GPUs here; None: not asked for."""
+    if asked == "cuda:all":
+        if not count:
+            raise UsageError("--device cuda:all: PyTorch, which counts the GPUs, sees none; name them: cuda:0,cuda:1.")
+        return tuple(f"cuda:{index}" for index in range(count))
+    numbers = [int(name.partition(":")[2] or 0) for name in asked.split(",")]
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"--device {asked} names a GPU twice; name each once.")
+    if count is not None and max(numbers) >= count:
+        raise DeviceError(f"--device {asked}: this machine has {count} CUDA GPU(s), counted from 0.")
+    return tuple(f"cuda:{number}" for number in numbers)
+
+
+def _gpu_count() -> int:
+    """As PyTorch counts them; 0 without it."""
+    if not has_package("torch"):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
 
 
 _GPU_NODES = ("nvidiactl", "nvidia0", "nvhost-ctrl", "nvgpu", "nvmap", "dxg", "kfd")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,7 +61,8 @@ class Engine:
         self.choices = sorted(choices, key=lambda choice: choice.crop_size)
         self.parser = parser
         self._detector = detector
-        self._nets: dict[str, CropNet] = {}
+        self._nets: dict[tuple[str, int], CropNet] = {}
+        """By name and device."""
         self._lock = threading.Lock()
 
     @property
@@ -85,23 +88,30 @@ class Engine:
                 return choice
         return self.choices[-1]
 
-    def net(self, name: str) -> CropNet:
-        """The loaded net. Raises WeightsError, DeviceError."""
+    @property
+    def lanes(self) -> tuple[Callable[[str], CropNet], ...]:
+        """For the batcher: the nets of each device, by name."""
+        return tuple(functools.partial(self.net, device=device) for device in range(len(self.setup.devices)))
+
+    def net(self, name: str, *, device: int = 0) -> CropNet:
+        """The loaded net on one of the setup's devices. Raises WeightsError, DeviceError."""
         with self._lock:
-            if name not in self._nets:
+            if (name, device) not in self._nets:
+                setup = self.setup.on(self.setup.devices[device])
                 if name == PARSER and self.parser is not None:
-                    self._nets[name] = make_net(self.parser, self.setup, parser=True)
+                    net = make_net(self.parser, setup, parser=True)
                 else:
                     choice = next(item for item in self.choices if item.name == name)
-                    self._nets[name] = make_net(choice.weights, self.setup)
-            return self._nets[name]
+                    net = make_net(choice.weights, setup)
+                self._nets[name, device] = net
+            return self._nets[name, device]
 
     def add_net(self, net: CropNet, weights: FoundWeights) -> None:
         """Puts in a net that is loaded already (its size was not known otherwise), or a stand-in of a test."""
         self.choices = sorted(
             [*self.choices, NetChoice(net.name, net.crop_size, weights)], key=lambda choice: choice.crop_size
         )
-        self._nets[net.name] = net
+        self._nets[net.name, 0] = net
 
 
 def crop_side(face: Face, template: str) -> float:
@@ -255,6 +265,6 @@ def describe_choice(choice: NetChoice, engine: Engine) -> str:
             why = "for all larger faces"
     return (
         f"net: {choice.name} ({choice.crop_size} px, {why}), weights {choice.weights.path}, "
-        f"licence: {choice.weights.licence}; device {setup.device}, {setup.precision} ({setup.precision_reason}), "
+        f"licence: {choice.weights.licence}; device {', '.join(setup.devices)}, {setup.precision} ({setup.precision_reason}), "
         f"runtime {runtime}, {setup.micro_batch} face(s) a pass, {setup.threads} thread(s)"
     )

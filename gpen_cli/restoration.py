@@ -73,12 +73,18 @@ def plan_photo(photo: Photo, engine: Engine, options: Options, clock: StageClock
             return Plan(photo, (_whole_as_crop(photo, engine),), ())
     with clock.stage("detect"):
         found = find_faces(engine.detector, photo.shown, options.faces)
+    plan = plan_faces(photo, found.faces, engine, options, clock)
+    skipped = [FaceReport(face, "skipped", reason=reason) for face, reason in found.rejected]
+    return replace(plan, untouched=(*plan.untouched, *skipped))
+
+
+def plan_faces(photo: Photo, faces: Sequence[Face], engine: Engine, options: Options, clock: StageClock) -> Plan:
+    """Aligns faces that were found, each for the net it goes to; those that are sharp already are left alone."""
     with clock.stage("align"):
-        aligned = [_align(photo, face, engine, options) for face in found.faces]
+        aligned = [_align(photo, face, engine, options) for face in faces]
     sharp = [face for face in aligned if face.own_detail >= SHARP_ENOUGH]
     untouched = [FaceReport(face.face, "kept", net=face.net, reason=_sharp_reason(face)) for face in sharp]
-    skipped = [FaceReport(face, "skipped", reason=reason) for face, reason in found.rejected]
-    return Plan(photo, tuple(face for face in aligned if face.own_detail < SHARP_ENOUGH), (*untouched, *skipped))
+    return Plan(photo, tuple(face for face in aligned if face.own_detail < SHARP_ENOUGH), tuple(untouched))
 
 
 def _align(photo: Photo, face: Face, engine: Engine, options: Options) -> AlignedFace:

@@ -37,7 +37,7 @@ class Restorer:
         self._options = options or Options()
         self._engine = engine or build_engine(self._options)
         self._closed = False
-        self._batcher = Batcher(self._engine.net, preload=self._engine.preload)
+        self._batcher = Batcher(*self._engine.lanes, preload=self._engine.preload)
         self._batcher.start()
 
     def restore(self, pixels: PhotoPixels) -> PhotoPixels:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import onnxruntime.quantization
 import pytest
 from drawn_weights import save_small_net
 from onnx import numpy_helper
@@ -25,7 +26,7 @@ from gpen_cli.quantize import quantize_file
 from gpen_cli.runtime.onnx import OnnxGpen
 from gpen_cli.runtime.onnx_buffers import GpuBuffers
 from gpen_cli.runtime.onnx_graph import operators
-from gpen_cli.runtime.onnx_int8 import share_in_int8
+from gpen_cli.runtime.onnx_int8 import quantized, share_in_int8
 from gpen_cli.runtime.onnx_lean import lean, phase_kernels
 from gpen_cli.weights.find import from_path
 from gpen_cli.weights.onnx_file import read_export
@@ -126,6 +127,21 @@ def test_onnxruntime_runs_every_wide_convolution_in_int8(int8, tmp_path):
     inside = sum(count for name, count in fused.items() if name.endswith("QLinearConv"))
     wide = 4 + 4 + 5  # encoder, doubling, plain: of a 64 px net
     assert inside == wide, fused
+
+
+def test_onnxruntimes_quantizer_is_given_a_file(exports, monkeypatch):
+    """1.20's loses the weights of a graph that it is given out of memory."""
+    given = []
+    real = onnxruntime.quantization.quantize_static
+
+    def recorded(source, *arguments, **options):
+        given.append(isinstance(source, Path) and source.is_file())
+        return real(source, *arguments, **options)
+
+    monkeypatch.setattr("onnxruntime.quantization.quantize_static", recorded)
+    model = onnx.load(exports["float"])
+    quantized(model, [np.zeros((1, 3, 64, 64), np.float32)])
+    assert given == [True]
 
 
 # -- the faces ---------------------------------------------------------------------------------------------------------

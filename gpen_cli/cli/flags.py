@@ -203,7 +203,13 @@ class SharedFlags:
         typer.Option("--weights", metavar="FILE", rich_help_panel=_NET, help="A GPEN weight file, or .onnx."),
     ] = None
     device: Annotated[
-        str, typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", rich_help_panel=_NET, help="Where the net runs.")
+        str,
+        typer.Option(
+            "--device",
+            metavar="auto|cpu|cuda[:N]|mps",
+            rich_help_panel=_NET,
+            help="Where the net runs; several GPUs: cuda:0,cuda:1 or cuda:all.",
+        ),
     ] = "auto"
     precision: Annotated[
         str,

@@ -16,9 +16,10 @@ import numpy as np
 
 from gpen_cli.data import Face, Float32Array, UInt8Image
 from gpen_cli.detect.limits import apply_limits, clip, reading_order
-from gpen_cli.detect.merge import MAX_FACES, Sighting, covered, distinct
+from gpen_cli.detect.merge import IDEAL_SIDE, MAX_FACES, Sighting, covered, distinct
 from gpen_cli.detect.plausible import landmark_fault, tilt
 from gpen_cli.detect.protocol import Detector
+from gpen_cli.detect.region import Region, lies_in, window
 from gpen_cli.detect.retinaface import MEAN_RGB
 from gpen_cli.options import FaceOptions
 
@@ -45,6 +46,9 @@ TILE_OVERLAP = 320
 
 COARSE_MARGIN = 0.25
 """Margin of the second pass, of its long side: a face that fills the frame needs air on all sides."""
+
+CLOSE_ENLARGEMENT = 8.0
+"""Where a user points at a face, a small one is enlarged so much: it adds no detail, but nets see little below 24 px."""
 
 SURE_UPRIGHT = 0.999
 """Score from which an upright face settles which way up the photo is. Nets also see faces in faces upside down: of the
@@ -155,6 +159,34 @@ def _look_twice(detector: Detector, shown: UInt8Image, options: FaceOptions) -> 
     return sightings + _look(detector, coarse, photo=shown, margin=margin, threshold=options.det_threshold)
 
 
+def find_in_region(detector: Detector, shown: UInt8Image, region: Region, options: FaceOptions) -> tuple[Face, ...]:
+    """The usable faces of ``region`` that a look at it and its surroundings alone shows, as those of ``find_faces``.
+
+    Two passes: one in which the region is as large as nets like a face to be, one as fine as ``find_faces`` looks at a
+    photo, for a region that was drawn wide. Deterministic; empty when the region lies outside the photo.
+    """
+    size = shown.shape[1], shown.shape[0]
+    part = window(region, size)
+    if part is None:
+        return ()
+    rows, columns = part
+    near = np.ascontiguousarray(shown[rows, columns])
+    corner = np.array([columns.start, rows.start], np.float32)
+    scales = {min(CLOSE_ENLARGEMENT, IDEAL_SIDE / region.side), _scale(near, options.det_size)}
+    sightings = []
+    for view in [_scaled(near, _size(near, scale)) for scale in sorted(scales)]:
+        margin = max(FINE_MARGIN, math.ceil(COARSE_MARGIN * IDEAL_SIDE))
+        sightings += _look(detector, view, photo=near, margin=margin, threshold=options.det_threshold)
+    sound = [replace(seen, face=_moved(seen.face, corner)) for seen in sightings if seen.fault is None]
+    there = [seen.face for seen in distinct(sound) if lies_in(seen.face, region)]
+    return tuple(sorted(apply_limits(there, size, options)[0], key=reading_order))
+
+
+def _moved(face: Face, by: Float32Array) -> Face:
+    """The face in a frame whose origin lies ``by`` (x, y) before that of its own."""
+    return replace(face, box=face.box + np.tile(by, 2), landmarks=face.landmarks + by)
+
+
 def _scale(shown: UInt8Image, det_size: float) -> float:
     """Factor that brings the photo to as many pixels as a 4:3 photo of long side ``det_size`` has."""
     height, width = shown.shape[:2]
@@ -203,10 +235,7 @@ def _detect(detector: Detector, canvas: UInt8Image, threshold: float) -> list[Fa
         for columns in _halves(canvas.shape[1]):
             shift = np.array([columns.start, rows.start], np.float32)
             tile = np.ascontiguousarray(canvas[rows, columns])
-            found += [
-                replace(face, box=face.box + np.tile(shift, 2), landmarks=face.landmarks + shift)
-                for face in detector.detect(tile, threshold)
-            ]
+            found += [_moved(face, shift) for face in detector.detect(tile, threshold)]
     return found
 
 

@@ -39,9 +39,11 @@ def quantized(proto: ModelProto, feeds: Iterable[np.ndarray]) -> ModelProto:
         raise WeightsError("The graph holds no convolution that could be quantised; name a file made by gpen export.")
     helper.set_model_props(prepared, dict([_PREPROCESSED]))
     with tempfile.TemporaryDirectory(prefix="gpen-quantize-") as folder:
-        target = Path(folder) / "int8.onnx"
+        # As a file: onnxruntime 1.20 writes a graph out of memory twice, and loses its weights on the way.
+        source, target = (Path(folder) / name for name in ("fp32.onnx", "int8.onnx"))
+        onnx.save(prepared, source)
         quantize_static(
-            prepared,
+            source,
             target,
             _Feeds(proto.graph.input[0].name, feeds),
             quant_format=QuantFormat.QDQ,

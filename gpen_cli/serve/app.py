@@ -22,7 +22,7 @@ from gpen_cli.serve.front import Front
 from gpen_cli.serve.metrics import TEXT_TYPE, device_memory, process_memory
 from gpen_cli.serve.pages import load_pages
 from gpen_cli.serve.problems import Problem, closing, problem_of
-from gpen_cli.serve.requests import Ask, Form, fields_of, parse_ask, read_form
+from gpen_cli.serve.requests import Ask, Form, read_ask, read_form
 from gpen_cli.serve.security import Doorkeeper
 from gpen_cli.serve.settings import ServeSettings
 from gpen_cli.serve.work import Answer, Studio
@@ -89,7 +89,7 @@ def _add_photo_endpoints(app: FastAPI, reception: Reception) -> None:
         "/enhance",
         response_class=Response,
         responses=schema.enhance_answers(),
-        openapi_extra=schema.takes_picture(),
+        openapi_extra=schema.takes_picture(studio.models),
         summary="Restores the faces of a picture.",
     )
     async def enhance(request: Request) -> Response:
@@ -106,7 +106,7 @@ def _add_photo_endpoints(app: FastAPI, reception: Reception) -> None:
         "/detect",
         response_class=JSONResponse,
         responses=schema.json_answer("The faces that would be restored, as a line of --report."),
-        openapi_extra=schema.takes_picture(),
+        openapi_extra=schema.takes_picture(studio.models),
         summary="Finds the faces of a picture.",
     )
     async def detect(request: Request) -> Response:
@@ -185,7 +185,7 @@ class Reception:
                 form = await read_form(
                     request, upload, max_upload=self._settings.max_upload, seconds=self._settings.timeout
                 )
-                ask = parse_ask(fields_of(request, form), self.studio.options, self.studio.models)
+                ask = read_ask(request, form, self.studio.options, self.studio.models)
                 answer = await self._work(request, lambda ticket: answered(work(form, ask, ticket)))
             return GONE if answer is None else answer
         except ClientDisconnect:

@@ -11,6 +11,7 @@ from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from gpen_cli.detect.region import Region
 from gpen_cli.errors import UsageError
 from gpen_cli.options import Options
 from gpen_cli.serve.admission import Upload
@@ -28,16 +29,6 @@ _FIELD_BYTES = 256
 _NAME_LENGTH = 80
 _AROUND_BYTES = 65536
 """What boundaries, heads and fields of a form may take besides the picture."""
-
-
-@dataclass(frozen=True)
-class Region:
-    """Where faces are to be restored, in pixels of the upright photo."""
-
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 @dataclass(frozen=True)
@@ -143,6 +134,8 @@ class _Parts:
             self._image, self._file_name = bytearray(), file_name
         elif name not in FIELDS:
             raise _unknown(name)
+        elif name in self._fields:
+            raise _twice(name)
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._part[0] == IMAGE and self._image is not None:
@@ -175,13 +168,23 @@ def _clean(name: str) -> str:
     return last or "the picture"
 
 
-def fields_of(request: Request, form: Form) -> dict[str, str]:
-    """Fields of form and query together; the form's win. Raises Problem 422 for an unknown one."""
-    query = {name: value for name, value in request.query_params.items() if name != "token"}
-    for name in query:
+def read_ask(request: Request, form: Form, options: Options, models: tuple[str, ...]) -> Ask:
+    """What form and query ask for together; the form's fields win. Raises UsageError or Problem 422."""
+    query: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name == "token":
+            continue
         if name not in FIELDS:
             raise _unknown(name)
-    return {**query, **form.fields}
+        if name in query:
+            raise _twice(name)
+        query[name] = value
+    parse_ask(query, options, models)  # what the form overrides has to be right, too
+    return parse_ask({**query, **form.fields}, options, models)
+
+
+def _twice(name: str) -> Problem:
+    return Problem(422, "bad-value", f"The field {name} is given more than once; give it once.")
 
 
 def parse_ask(fields: Mapping[str, str], options: Options, models: tuple[str, ...]) -> Ask:

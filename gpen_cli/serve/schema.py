@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpen_cli.options import COLOR_FIXES, FORMATS
@@ -29,9 +30,9 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "type": _TEXT, "enum": ["true", "false", "1", "0"],
         "description": "true: restore what is there of a file that is cut off.",
     },
-    "model": {"type": _TEXT, "description": "One of those that GET /models lists, or auto."},
+    "model": {"type": _TEXT, "description": "One of the loaded nets, or auto."},
     "faces": {
-        "type": _TEXT, "pattern": r"^\d+(\.\d+)?(,\d+(\.\d+)?){3}$",
+        "type": _TEXT, "pattern": r"^(-?\d{1,6}(\.\d{1,3})?,){2}[1-9]\d{0,5}(\.\d{1,3})?,[1-9]\d{0,5}(\.\d{1,3})?$",
         "description": "x,y,width,height in pixels of the upright photo: only faces in this region are restored.",
     },
     "no_face": {
@@ -114,13 +115,14 @@ def json_answer(text: str, *statuses: int) -> Responses:
     }
 
 
-def takes_picture() -> dict[str, Any]:
-    """The operation's body and query."""
-    properties = {"image": {"type": _TEXT, "format": "binary", "description": "The picture's file."}, **_FIELDS}
+def takes_picture(models: Sequence[str]) -> dict[str, Any]:
+    """The operation's body and query. models: the names of the loaded nets."""
+    fields = {**_FIELDS, "model": {**_FIELDS["model"], "enum": ["auto", *models]}}
+    properties = {"image": {"type": _TEXT, "format": "binary", "description": "The picture's file."}, **fields}
     form = {"type": "object", "required": ["image"], "properties": properties, "additionalProperties": False}
     body = {"required": True, "content": {"multipart/form-data": {"schema": form}}}
     query = [
         {"name": name, "in": "query", "required": False, "schema": schema, "description": schema["description"]}
-        for name, schema in _FIELDS.items()
+        for name, schema in fields.items()
     ]
     return {"requestBody": body, "parameters": query}

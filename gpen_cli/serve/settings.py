@@ -23,8 +23,9 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """max_upload: bytes of a file; batch_window: seconds, see ``gpen_cli.batcher``; max_queue: requests taken in at once, those that wait included; timeout: seconds of a
-    request; token: None lets everybody in, which on another host than this machine's own needs allow_open."""
+    """max_upload: bytes of a file; batch_window: seconds, see ``gpen_cli.batcher``; max_queue: requests taken in at once, those
+    that wait included; timeout: seconds of a request; token: None lets everybody in, which on another host than this
+    machine's own needs allow_open."""
 
     host: str = "127.0.0.1"
     port: int = 7860

@@ -8,13 +8,14 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gpen_cli.batcher import Batcher
-from gpen_cli.data import Face, FaceReport, Job, Outcome, Photo
+from gpen_cli.data import FaceReport, Job, Outcome, Photo
+from gpen_cli.detect.region import Region
 from gpen_cli.detect.search import find_faces
 from gpen_cli.device import cpu_count
 from gpen_cli.engine import PARSER, Engine
@@ -24,12 +25,13 @@ from gpen_cli.photos.formats import FORMATS, resolve_format
 from gpen_cli.photos.read import read_photo
 from gpen_cli.photos.write import encode_photo
 from gpen_cli.report import report_line
-from gpen_cli.restoration import Plan, no_face_sentence, plan_photo
+from gpen_cli.restoration import Plan, no_face_sentence
 from gpen_cli.restorer import restore_plan
 from gpen_cli.serve.admission import Ticket
 from gpen_cli.serve.metrics import Metrics
 from gpen_cli.serve.problems import Problem, api_words, closing
-from gpen_cli.serve.requests import Ask, Form, Region
+from gpen_cli.serve.region import OUTSIDE, plan_region
+from gpen_cli.serve.requests import Ask, Form
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +43,6 @@ MEDIA_TYPES = {
     "png": "image/png", "jpg": "image/jpeg", "webp": "image/webp", "bmp": "image/bmp", "tiff": "image/tiff",
 }  # fmt: skip
 assert MEDIA_TYPES.keys() == FORMATS.keys()
-
-OUTSIDE = "outside the region asked for"
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class Studio:
         self.options = options
         self.metrics = Metrics()
         self.models = tuple(choice.name for choice in engine.choices)
-        self.threads = (options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())) + 2 * engine.setup.micro_batch
-        self.batcher = Batcher(engine.net, window=batch_window)
+        at_devices = 2 * engine.setup.micro_batch * len(engine.setup.devices)
+        self.threads = (options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())) + at_devices
+        self.batcher = Batcher(*engine.lanes, window=batch_window)
         self._by_model = {name: _only(engine, name) for name in self.models}
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="gpen-serve")
         self._warm = False
@@ -114,7 +115,7 @@ class Studio:
         now, busy = time.monotonic(), self.batcher.busy_seconds
         if now - then < 1.0:
             return share
-        share = min(1.0, (busy - busy_then) / (now - then))
+        share = min(1.0, (busy - busy_then) / (now - then) / len(self.engine.setup.devices))
         self._load_sample = (now, busy, share)
         return share
 
@@ -138,7 +139,7 @@ class Studio:
         engine = self._by_model[ask.model] if ask.model else self.engine
         photo = self._read(form, ask, clock)
         _go_on(ticket)
-        plan = within(plan_photo(photo, engine, ask.options, clock), ask.region)
+        plan = plan_region(photo, ask.region, engine, ask.options, clock)
         _go_on(ticket)
         if not plan.faces:
             self.batcher.drop(ticket)
@@ -188,7 +189,7 @@ class Studio:
         engine = self._by_model[ask.model] if ask.model else self.engine
         photo = self._read(form, ask, clock)
         _go_on(ticket)
-        plan = within(plan_photo(photo, engine, ask.options, clock), ask.region)
+        plan = plan_region(photo, ask.region, engine, ask.options, clock)
         faces = (*(FaceReport(face.face, "planned", net=face.net) for face in plan.faces), *plan.untouched)
         found = any(report.decision != "skipped" for report in faces)
         sentence = _no_face(form.name, plan, ask.region)
@@ -242,32 +243,6 @@ def _only(engine: Engine, name: str) -> Engine:
     one = copy.copy(engine)
     one.choices = [choice for choice in engine.choices if choice.name == name]
     return one
-
-
-def within(plan: Plan, region: Region | None) -> Plan:
-    """The plan with only those faces that lie in the region: their middle, or half of their box."""
-    if region is None:
-        return plan
-    inside = tuple(face for face in plan.faces if _lies_in(face.face, region))
-    left = tuple(
-        FaceReport(face.face, "skipped", net=face.net, reason=OUTSIDE)
-        for face in plan.faces
-        if not _lies_in(face.face, region)
-    )
-    untouched = tuple(
-        report if _lies_in(report.face, region) else replace(report, decision="skipped", reason=OUTSIDE)
-        for report in plan.untouched
-    )
-    return Plan(plan.photo, inside, (*untouched, *left))
-
-
-def _lies_in(face: Face, region: Region) -> bool:
-    x0, y0, x1, y1 = (float(value) for value in face.box)
-    right, bottom = region.x + region.width, region.y + region.height
-    if region.x <= (x0 + x1) / 2 <= right and region.y <= (y0 + y1) / 2 <= bottom:
-        return True
-    width, height = min(x1, right) - max(x0, region.x), min(y1, bottom) - max(y0, region.y)
-    return width > 0 and height > 0 and width * height >= 0.5 * (x1 - x0) * (y1 - y0)
 
 
 def _no_face(name: str, plan: Plan, region: Region | None) -> str:

@@ -12,6 +12,8 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 from stand_ins import StandInNet
 
+from gpen_cli.detect.protocol import Detector
+from gpen_cli.options import FaceOptions
 from gpen_cli.serve.app import create_app
 from gpen_cli.serve.settings import ServeSettings
 from serve.kit import BASE, HeldNet, Server, negative, studio_of
@@ -28,10 +30,12 @@ def serve() -> Iterator[Callable[..., Server]]:
             warm: bool = True,
             max_pixels: int = 1_000_000,
             batch_window: float = 0.0,
+            detector: Detector | None = None,
+            faces: FaceOptions | None = None,
             **settings,
         ) -> Server:
             net = net or StandInNet(negative)
-            studio = studio_of(net, max_pixels=max_pixels, batch_window=batch_window)
+            studio = studio_of(net, max_pixels=max_pixels, batch_window=batch_window, detector=detector, faces=faces)
             stack.callback(studio.close)
             if isinstance(net, HeldNet):
                 stack.callback(net.gate.set)

@@ -16,8 +16,9 @@ from PIL import Image
 from stand_ins import StandInNet, engine_of, face_at
 
 from gpen_cli.data import Face
+from gpen_cli.detect.protocol import Detector
 from gpen_cli.detect.search import MEAN_RGB
-from gpen_cli.options import ComposeOptions, Options, ReadOptions, RunOptions
+from gpen_cli.options import ComposeOptions, FaceOptions, Options, ReadOptions, RunOptions
 from gpen_cli.serve.work import Studio
 
 BASE = "http://127.0.0.1:7860"
@@ -91,9 +92,22 @@ class Server:
         return self.client.post(f"/enhance{query}", files=upload(data, name), data=fields, headers=headers)
 
 
-def studio_of(net: StandInNet, *, max_pixels: int = 1_000_000, workers: int = 2, batch_window: float = 0.0) -> Studio:
-    options = Options(compose=PLAIN, read=ReadOptions(max_pixels=max_pixels), run=RunOptions(workers=workers))
-    engine = engine_of(net, detector=SeeingDetector())
+def studio_of(
+    net: StandInNet,
+    *,
+    max_pixels: int = 1_000_000,
+    workers: int = 2,
+    batch_window: float = 0.0,
+    detector: Detector | None = None,
+    faces: FaceOptions | None = None,
+) -> Studio:
+    options = Options(
+        faces=faces or FaceOptions(),
+        compose=PLAIN,
+        read=ReadOptions(max_pixels=max_pixels),
+        run=RunOptions(workers=workers),
+    )
+    engine = engine_of(net, detector=detector or SeeingDetector())
     engine.setup = replace(engine.setup, micro_batch=net.micro_batch)
     return Studio(engine, options, batch_window=batch_window)
 

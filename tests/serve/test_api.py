@@ -99,7 +99,7 @@ def test_only_the_region_asked_for_is_restored(serve):
     pixels = pixels_of(base64.b64decode(body["image"]))
     assert np.array_equal(pixels[64, 64], [215, 165, 95])
     assert np.array_equal(pixels[64, 190], [40, 90, 160])
-    nothing = server.enhance(png(size=WIDE), faces="100,100,4,4", headers={"Accept": "application/json"}).json()
+    nothing = server.enhance(png(size=WIDE), faces="500,500,4,4", headers={"Accept": "application/json"}).json()
     assert nothing["report"]["status"] == "no_face"
     assert "no face lies in the region" in nothing["report"]["warnings"][0]
 
@@ -225,6 +225,14 @@ def test_422_a_value_or_field_that_is_not_allowed(serve, name, value):
     problem(server.enhance(**{name: value}), 422, "bad-value")
     if len(value) < 100:
         problem(server.enhance(query=f"?{name}={value}"), 422, "bad-value")
+
+
+def test_422_a_field_that_is_given_twice_or_overridden_with_a_wrong_value(serve):
+    server = serve()
+    assert "more than once" in problem(server.enhance(query="?quality=5&quality=6"), 422, "bad-value")
+    twice = [("image", ("a.png", png())), ("quality", (None, "5")), ("quality", (None, "6"))]
+    assert "quality" in problem(server.client.post("/enhance", files=twice), 422, "bad-value")
+    problem(server.enhance(query="?quality=much", quality="6"), 422, "bad-value")
 
 
 def test_422_no_face_when_that_is_to_fail(serve):

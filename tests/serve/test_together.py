@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from stand_ins import StandInNet
 
-from gpen_cli.serve import work
+from gpen_cli.serve import region
 from serve.kit import BASE, FACE, HeldNet, negative, pixels_of, png, problem
 
 
@@ -53,13 +53,13 @@ def test_a_face_waits_within_the_window_for_a_photo_that_is_being_read(serve, mo
     """Each photo is searched only when both are inside; the first face found would have gone alone."""
     net = StandInNet(negative, micro_batch=2)
     server = serve(net, batch_window=10, warm=False)
-    both, search = threading.Barrier(2), work.plan_photo
+    both, search = threading.Barrier(2), region.plan_photo
 
     def together(*arguments):
         both.wait(10)
         return search(*arguments)
 
-    monkeypatch.setattr(work, "plan_photo", together)
+    monkeypatch.setattr(region, "plan_photo", together)
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(server.enhance, [png((10, 2, 3)), png((20, 2, 3))]))
     assert [answer.status_code for answer in answers] == [200, 200]

@@ -64,7 +64,7 @@ function look(photo) {
       photo.size = report.size;
       photo.faces = report.faces;
       photo.detected = true;
-      if (report.status === "no_face") photo.note = words.noFace;
+      photo.note = report.status === "no_face" ? words.noFace : photo.url ? "" : words.unshowable;
     } catch (problem) {
       fail(photo, sentence(problem));
     }
