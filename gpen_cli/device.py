@@ -205,7 +205,7 @@ def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Se
 
 def _unknown_device(asked: str) -> UsageError:
     return UsageError(
-        f"--device {asked!r} is not known; choose auto, cpu, mps, cuda, cuda:N, cuda:0,cuda:1 or cuda:all."
+        f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps; several GPUs: cuda:0,cuda:1 or cuda:all."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -568,3 +569,36 @@ def test_there_is_no_thread_before_there_is_work():
     batcher.close()
     batcher.start()
     assert threading.active_count() == before
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def test_devices_share_one_queue_and_work_at_the_same_time():
+    """Each pass waits for one of the other device: were there one thread, or two queues, nothing would come."""
+    nets = [Net(0, 1), Net(0, 1)]
+    together = threading.Barrier(2)
+    ran_on: list[set[str]] = [set(), set()]
+
+    def lane(number: int):
+        def load(name: str):
+            net = nets[number]
+            run = type(net).run
+
+            def meeting(crops):
+                ran_on[number].add(threading.current_thread().name)
+                together.wait(LIMIT_SECONDS)
+                return run(net, crops)
+
+            net.run = meeting
+            return net
+
+        return functools.cache(load)
+
+    batcher = Batcher(lane(0), lane(1))
+    futures = [batcher.submit(crop(0, number), "net-0", owner=number) for number in range(2)]
+    for number, future in enumerate(futures):
+        assert np.array_equal(answer(future), 255 - crop(0, number))
+    close(batcher)
+    assert ran_on == [{"gpen-device"}, {"gpen-device-1"}]
+    assert (batcher.passes, batcher.crops_run) == (2, 2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import os
 import platform
 import subprocess
@@ -224,3 +227,54 @@ def test_freed_memory_is_kept_unless_the_user_said_otherwise() -> None:
     assert faults("usual", 64) > 10_000
     assert faults("large", 64) < 1000
     assert faults("usual", 30, MALLOC_MMAP_THRESHOLD_="1000000") > 5000
+
+
+# -- several GPUs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices"),
+    [
+        ("auto", ("cuda:0",)),
+        ("cuda", ("cuda:0",)),
+        ("cuda:1", ("cuda:1",)),
+        ("cuda:1,cuda:0", ("cuda:1", "cuda:0")),
+        ("cuda:all", ("cuda:0", "cuda:1")),
+    ],
+)
+def test_the_gpus_that_were_asked_for_and_no_other(two_gpus, asked, devices):
+    found = setup(device=asked)
+    assert found.devices == devices
+    assert [found.on(name).devices for name in devices] == [(name,) for name in devices]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "sentence"),
+    [
+        ("cuda:0,cuda:2", DeviceError, "this machine has 2 CUDA GPU"),
+        ("cuda:0,cuda:0", UsageError, "names a GPU twice"),
+        ("cuda,cuda:1", UsageError, "is not known"),
+        ("cuda:0,cpu", UsageError, "is not known"),
+        ("cuda:all,cuda:0", UsageError, "is not known"),
+    ],
+)
+def test_a_list_that_cannot_be_had_is_one_sentence(two_gpus, asked, error, sentence):
+    with pytest.raises(error, match=sentence):
+        setup(device=asked)
+
+
+def test_a_run_that_is_resumed_takes_up_its_gpus(two_gpus):
+    before = device.Setup(**json.loads(json.dumps(dataclasses.asdict(setup(device="cuda:all")))))
+    assert resolve_setup(NetOptions(), before).devices == ("cuda:0", "cuda:1")
+    assert resolve_setup(NetOptions(device="cuda:1"), before).devices == ("cuda:1",)
+
+
+def test_onnx_nets_too_run_on_several(two_gpus, monkeypatch):
+    onnx = functools.partial(resolve_setup, provider="cuda")
+    assert onnx(NetOptions(device="cuda:0,cuda:1")).devices == ("cuda:0", "cuda:1")
+    assert onnx(NetOptions(device="cuda:all")).devices == ("cuda:0", "cuda:1")
+    before = onnx(NetOptions(device="cuda:all"))
+    assert onnx(NetOptions(), before).devices == ("cuda:0", "cuda:1")
+    monkeypatch.setattr(device, "has_package", lambda name: False)
+    with pytest.raises(UsageError, match="name them: cuda:0,cuda:1"):
+        onnx(NetOptions(device="cuda:all"))
