@@ -23,6 +23,8 @@ HALO_REACH = 1 / 48
 """Distance within which a value must occur in the photo to be drawn around the face, as a share of the crop's side."""
 HALO_SLACK = 2.0
 """Levels (of 255) it may lie beyond."""
+HUE_REACH, HUE_SLACK = 3 / 256, 1.5
+"""As HALO_REACH and HALO_SLACK, of the colour alone, in the face as well: an iris of a blurred face is 4 to 8 px of 256 wide."""
 FACE_CENTRE, FACE_RADII = (0.50, 0.57), (0.235, 0.32)
 """The face's oval in GPEN's crop, brows to chin and cheek to cheek, as shares of its side (by eye, on shared/faces/whole)."""
 DETAIL_SIGMA = 1 / 128
@@ -45,7 +47,7 @@ def residual_of(
     """(S, S, 3) uint8 before and after -> (S, S, 3) float32, what to add to the crop, in sRGB levels.
 
     own_detail: 0..1, how far the photo's face is sharper than the crop (``AlignedFace``); at 1 nothing is added.
-    color_fix: ``lab`` | ``none``;
+    color_fix: ``lab`` (the photo's tone, no halos, no new hues) | ``hues`` (the last alone) | ``none``;
     weight: --fidelity-weight, 0..2; sharpen: 0..1.
     """
     if weight == 0.0:
@@ -56,6 +58,8 @@ def residual_of(
         residual = keep_sharp_detail(before, residual, own_detail)
     if color_fix == "lab":
         residual = without_halos(before, residual + photo_tone(before, before + residual))
+    if color_fix != "none":
+        residual = without_new_hues(before, residual)
     if weight < 1.0:
         residual = residual * np.float32(weight)
     elif weight > 1.0:
@@ -79,6 +83,23 @@ def without_halos(before: Float32Array, residual: Float32Array) -> Float32Array:
     after = before + residual
     excess = after - np.clip(after, low, high)
     return residual - _around_the_face(size)[..., None] * excess
+
+
+def without_new_hues(before: Float32Array, residual: Float32Array) -> Float32Array:
+    """No pixel is more red or more blue, for its luma, than the photo is within a few pixels of it. Luma is left as it is.
+
+    What blur took away is drawn as it is most frequent in the training photos: dark eyes came back blue, teeth bluish
+    (pretrained_models/MODEL_CARD.md). A photo that shows no blue there gives no reason for it; that noise and blocks of colour
+    become even is not held back.
+    """
+    reach = max(1, round(HUE_REACH * before.shape[0]))
+    window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
+    red_blue = before[..., ::2] - (before @ LUMA)[..., None]
+    after = red_blue + residual[..., ::2] - (residual @ LUMA)[..., None]
+    low, high = cv2.erode(red_blue, window) - HUE_SLACK, cv2.dilate(red_blue, window) + HUE_SLACK
+    change = np.clip(after, low, high) - after
+    green = -(change @ LUMA[::2]) / LUMA[1]
+    return residual + np.stack((change[..., 0], green, change[..., 1]), axis=-1)
 
 
 @functools.cache

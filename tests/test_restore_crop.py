@@ -29,7 +29,9 @@ def luma(image: np.ndarray) -> np.ndarray:
     return image.astype(np.float32) @ LUMA
 
 
-@pytest.mark.parametrize("options", [{}, {"color_fix": "lab"}, {"own_detail": 0.5}, {"weight": 0.5}, {"weight": 2.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"color_fix": "lab"}, {"color_fix": "hues"}, {"own_detail": 0.5}, {"weight": 0.5}, {"weight": 2.0}]
+)
 def test_no_change_by_the_net_is_no_change_at_all(crop, options):
     assert not residual_of(crop, crop.copy(), **{**PLAIN, **options}).any()
 
@@ -83,6 +85,30 @@ def test_no_bright_line_is_drawn_around_dark_hair():
     assert overshoot[:110].max() == 255
     assert kept[:60].max() < 206
     assert kept[118:142, 105:125].min() < 45
+
+
+@pytest.mark.parametrize("color_fix", ["hues", "lab"])
+def test_dark_eyes_do_not_come_back_blue(color_fix):
+    """A blurred brown face, in which the net draws irises that are darker, and blue."""
+    crop = np.full((256, 256, 3), (170, 120, 100), np.uint8)
+    crop[110:122, 80:96] = (90, 66, 58)
+    answer = crop.copy()
+    answer[112:120, 84:92] = (20, 40, 110)
+    kept = crop + residual_of(crop, answer, **{**PLAIN, "color_fix": color_fix})
+    iris = kept[112:120, 84:92].mean(axis=(0, 1))
+    assert iris[0] > iris[2], "no bluer than the photo is there"
+    if color_fix == "hues":
+        assert np.allclose(luma(kept), luma(answer), atol=0.01), "as dark as the net drew it"
+
+
+def test_hues_that_the_photo_has_within_a_few_pixels_are_free(crop):
+    """Blocks of colour are evened out: the mean of a neighbourhood lies within its range."""
+    blocks = crop.astype(np.float32) + 20 * np.random.RandomState(1).randn(64, 64, 3).repeat(4, 0).repeat(4, 1)
+    blocks = np.clip(np.rint(blocks), 0, 255).astype(np.uint8)
+    even = cv2.blur(blocks, (5, 5))
+    assert (
+        np.abs(residual_of(blocks, even, **{**PLAIN, "color_fix": "hues"}) - (even.astype(int) - blocks)).max() < 0.01
+    )
 
 
 def test_a_sepia_print_keeps_its_one_tint_and_a_colour_photo_its_colours(crop, restored):
