@@ -148,7 +148,7 @@ class QuantizeOptions:
 
 @dataclass(frozen=True)
 class ComposeOptions:
-    """How a restored face goes back into the photo. None in color_fix: lab for whole photos, hues for --aligned."""
+    """How a restored face goes back into the photo. None in color_fix: lab for whole photos, none for --aligned."""
 
     fidelity_weight: float = 1.0
     mask: str = "auto"
