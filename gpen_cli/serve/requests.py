@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,10 @@ from gpen_cli.serve.problems import Problem
 
 if TYPE_CHECKING:  # there for type checkers only
     from python_multipart.multipart import MultipartCallbacks
+
+logging.getLogger("python_multipart").setLevel(
+    logging.CRITICAL
+)  # what it has to say stands in the answer, and in our log
 
 IMAGE = "image"
 FIELDS = (
