@@ -3,6 +3,7 @@
 #
 #   benchmarks/gpu_check.sh prepare   here, with network: fetches the few small wheels it needs into build/gpu_wheels (ignored by git)
 #   benchmarks/gpu_check.sh           there: installs those beside the machine's own packages, runs the gpu tests and the benchmark
+#   benchmarks/gpu_check.sh onnx      there, if it has onnx and onnxruntime-gpu (and TensorRT): latency of the exports through them
 #
 # Results go to $OUT (default: gpu_results).
 set -euo pipefail
@@ -28,6 +29,14 @@ for wheel in "$WHEELS"/*.whl; do
     "$PYTHON" -m pip install --quiet --no-index --no-deps --target "$SITE" --upgrade "$wheel" 2>/dev/null || echo "left out: $wheel"
 done
 export PYTHONPATH=$PWD:$PWD/benchmarks:$PWD/tests:$SITE
+if [ "${1:-}" = onnx ]; then
+    if ! "$PYTHON" -c 'import onnx, onnxscript, onnxruntime as o, sys; sys.exit("CUDAExecutionProvider" not in o.get_available_providers())'; then
+        echo "The CUDA part needs onnx, onnxscript and onnxruntime-gpu, and one is not here; nothing was measured." >&2
+        exit 5
+    fi
+    timeout 330 "$PYTHON" benchmarks/generator.py --size 256 --batch 1 4 8 --json "$OUT/gpu_onnx.json" 2>&1 | tee "$OUT/gpu_onnx.txt"
+    exit
+fi
 "$PYTHON" -c 'import torch; print(torch.__version__, torch.cuda.get_device_name())'
 timeout 60 "$PYTHON" -m pytest -q -m gpu tests/test_cuda_graph.py 2>&1 | tee "$OUT/gpu_tests.txt" || true
 timeout 290 "$PYTHON" benchmarks/gpu_check.py --budget 250 --json "$OUT/gpu_check.json" 2>&1 | tee "$OUT/gpu_check.txt"
