@@ -10,20 +10,20 @@ import contextlib
 import dataclasses
 import json
 import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from gpu_meter import GpuMeter
 
 from gpen_cli.device import Setup, cpu_count, settle_process
 
 settle_process()  # as gpen does, before torch is imported; for every row
 
 Work = Callable[[], object]
+LOAD, MEMORY = "utilization.gpu", "memory.used"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,40 +60,6 @@ class Figures:
     first: float
     peak: float | None
     used: float | None
-
-
-class Gpu:
-    """Samples a GPU's load (%) and memory (MB) by the driver's own tool while it is open; without that tool, nothing."""
-
-    def __init__(self) -> None:
-        self.loads: list[float] = []
-        self.memory: list[float] = []
-
-    def __enter__(self) -> Gpu:
-        query = ["--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "-lms", "50", "--id=0"]
-        try:
-            self._process = subprocess.Popen(
-                ["nvidia-smi", *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-        except FileNotFoundError:
-            self._process = None
-            return self
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-        time.sleep(0.5)  # the first sample is of the time before
-        return self
-
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            load, _, memory = line.partition(",")
-            if load.strip().isdecimal() and memory.strip().isdecimal():
-                self.loads.append(float(load))
-                self.memory.append(float(memory))
-
-    def __exit__(self, *given: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._thread.join(timeout=2)
 
 
 def textbook(task: Task) -> Callable[[], Work]:
@@ -181,18 +147,20 @@ def measure(task: Task) -> Figures:
     make = makers[task.kind](task)
     forget_peak()
     before = resident("VmRSS")
-    with Gpu() if task.device != "cpu" else contextlib.nullcontext() as gpu:
+    with GpuMeter(LOAD, MEMORY) if task.device != "cpu" else contextlib.nullcontext() as gpu:
+        if gpu is not None:
+            time.sleep(0.5)  # its first sample is of the time before
         begin = time.perf_counter()
         work = make()
         ready = time.perf_counter() - begin
         first, *_ = timed(work, 1)
-        quiet = len(gpu.loads) if gpu else 0
+        quiet = 0 if gpu is None else len(gpu)
         cpu = time.process_time()
         seconds = timed(work, task.repeats)
         cpu = time.process_time() - cpu
     if gpu is not None:
-        loads = gpu.loads[quiet:]
-        peak = max(gpu.memory) - gpu.memory[0] if gpu.memory else None
+        loads, memory = gpu.of(LOAD, since=quiet), gpu.of(MEMORY)
+        peak = max(memory) - memory[0] if memory else None
         return Figures(seconds, ready, first, peak, sum(loads) / len(loads) / 100 if loads else None)
     after = resident("VmHWM")
     peak = None if before is None or after is None else after - before

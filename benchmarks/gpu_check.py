@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import tempfile
-import threading
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from generator import drawn_weights, face, flops_of
+from gpu_meter import GpuMeter
 
 from gpen_cli.device import Setup
 from gpen_cli.runtime.torch_gpen import TorchGpen
@@ -30,6 +29,7 @@ COMPILED_BATCH = 4
 """The one batch size that is compiled: a minute a net."""
 PASSES = 30
 STEADY = 100
+LOAD, POWER = "utilization.gpu", "power.draw"
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaGraphLaunch")
 
 
@@ -57,46 +57,6 @@ class Result:
     power_peak: float = 0.0
     share: float = 0.0
     note: str = ""
-
-
-@dataclass
-class Meter:
-    """Samples the GPU's load (%) and power (W) while it is open."""
-
-    loads: list[float] = field(default_factory=list)
-    powers: list[float] = field(default_factory=list)
-    _process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Meter:
-        command = [
-            "nvidia-smi",
-            "--query-gpu=utilization.gpu,power.draw",
-            "--format=csv,noheader,nounits",
-            "-lms",
-            "100",
-        ]
-        try:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except FileNotFoundError:  # no figures of load and power, all others stand
-            return self
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-        return self
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            parts = line.split(",")
-            try:
-                self.loads.append(float(parts[0]))
-                self.powers.append(float(parts[1]))
-            except (ValueError, IndexError):
-                continue
-
-    def __exit__(self, *given: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._thread.join(timeout=2)
 
 
 def setups(batch: int) -> list[Setup]:
@@ -129,20 +89,21 @@ def measure(
     answer = net.run(crops)
     first = time.perf_counter() - begin
     times = []
-    with Meter() as meter:
+    with GpuMeter(LOAD, POWER) as meter:
         for _ in range(PASSES if size > 512 else STEADY):
             begin = time.perf_counter()
             net.run(crops)
             times.append(time.perf_counter() - begin)
     median = float(np.median(times))
+    loads, powers = meter.of(LOAD), meter.of(POWER)
     result = Result(
         size, setup.micro_batch, name_of(setup), setup.precision,
         psnr=None if exact is None else psnr(answer, exact),
         p50=1e3 * median, p90=1e3 * float(np.percentile(times, 90)), p99=1e3 * float(np.percentile(times, 99)),
         first=1e3 * first, hundredth=1e3 * times[-1], ready=ready, faces=setup.micro_batch / median,
         peak_mb=torch.cuda.max_memory_allocated() / 2**20, launches=launches(net, crops),
-        load_mean=mean(meter.loads), load_peak=max(meter.loads, default=0.0),
-        power_mean=mean(meter.powers), power_peak=max(meter.powers, default=0.0),
+        load_mean=mean(loads), load_peak=max(loads, default=0.0),
+        power_mean=mean(powers), power_peak=max(powers, default=0.0),
         share=flops * setup.micro_batch / median / rate,
     )  # fmt: skip
     return result, answer

@@ -8,12 +8,14 @@ seconds (--cost A B), once with the batch size given and once with 1, so that wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import io
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDARY = "gpenload"
+KIND = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 STAND_IN = """
 import sys, time
 sys.path[:0] = [{tests!r}]
@@ -47,13 +50,18 @@ run()
 AS_DRAWN = ["--guard", "off", "--color-fix", "none", "--sharp-faces", "restore"]
 
 
-def start(code: str | None) -> tuple[subprocess.Popen[str], int]:
-    """The server and its port."""
+@contextlib.contextmanager
+def serving(code: str | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The server, by itself or by a stand-in's code, and its port; ended on leaving."""
     program = [sys.executable, "-c", code] if code else [sys.executable, "-m", "gpen_cli"]
     flags = ["serve", "--port", "0", "--quiet", *(AS_DRAWN if code else [])]
     process = subprocess.Popen([*program, *flags], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
-    return process, int(process.stdout.readline().strip().rstrip("/").rsplit(":", 1)[1])
+    try:
+        yield process, int(process.stdout.readline().strip().rstrip("/").rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def form_of(data: bytes) -> bytes:
@@ -68,7 +76,6 @@ def colour_of(client: int, index: int) -> tuple[int, int, int]:
 def one_client(port: int, client: int, count: int, photo: bytes | None) -> list[float]:
     """Seconds of each request. Raises AssertionError when an answer is another's, or none."""
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
     seconds = []
     for index in range(count):
         colour = colour_of(client, index)
@@ -78,7 +85,7 @@ def one_client(port: int, client: int, count: int, photo: bytes | None) -> list[
             Image.new("RGB", (128, 128), colour).save(stream, "PNG")
             data = stream.getvalue()
         begin = time.perf_counter()
-        line.request("POST", "/enhance?upscale=1", form_of(data), kind)
+        line.request("POST", "/enhance?upscale=1", form_of(data), KIND)
         answer = line.getresponse()
         body = answer.read()
         seconds.append(time.perf_counter() - begin)
@@ -112,8 +119,7 @@ def memory_of(process: subprocess.Popen[str]) -> float:
 
 
 def measured(code: str | None, flags: argparse.Namespace, photo: bytes | None) -> float:
-    process, port = start(code)
-    try:
+    with serving(code) as (process, port):
         load(port, 1, 2, photo)
         if not flags.memory:
             return load(port, flags.clients, flags.requests, photo)
@@ -122,9 +128,6 @@ def measured(code: str | None, flags: argparse.Namespace, photo: bytes | None) -
             rate = load(port, flags.clients, max(1, flags.requests // 5), photo)
             print(f"  memory after part {part + 1} of 5: {memory_of(process):.0f} MB")
         return rate
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import time
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from serve import ROOT, start
+from serve import ROOT, serving
 
 TIMES = 5
 
@@ -24,25 +24,20 @@ def photo() -> dict:
 
 
 def main() -> None:
-    process, port = start(None)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            for _ in range(TIMES):
-                page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-                page.goto(f"http://127.0.0.1:{port}/")
-                begin = time.perf_counter()
-                page.set_input_files("#file", [photo()])
-                page.click("#go")
-                page.wait_for_selector("#save:visible")
-                while not page.evaluate("document.querySelector('#after img').naturalWidth > 0"):
-                    page.wait_for_timeout(10)
-                print(f"{time.perf_counter() - begin:.2f} s from choosing the file to the shown result")
-                page.context.close()
-            browser.close()
-    finally:
-        process.terminate()
-        process.wait(60)
+    with serving() as (_, port), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for _ in range(TIMES):
+            page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+            page.goto(f"http://127.0.0.1:{port}/")
+            begin = time.perf_counter()
+            page.set_input_files("#file", [photo()])
+            page.click("#go")
+            page.wait_for_selector("#save:visible")
+            while not page.evaluate("document.querySelector('#after img').naturalWidth > 0"):
+                page.wait_for_timeout(10)
+            print(f"{time.perf_counter() - begin:.2f} s from choosing the file to the shown result")
+            page.context.close()
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -21,10 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
-from serve import BOUNDARY, ROOT, form_of, memory_of, start
+from serve import KIND, ROOT, form_of, memory_of, serving
 
 PHOTO = (ROOT / "examples" / "astronaut.jpg").read_bytes()
-KIND = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 TIMEOUT = 120
 
 
@@ -54,6 +53,11 @@ REQUEST = (
     f"POST /enhance HTTP/1.1\r\nHost: localhost\r\nContent-Type: {KIND['Content-Type']}\r\n"
     f"Content-Length: {len(BODY)}\r\n\r\n"
 ).encode() + BODY
+
+
+def nobody(port: int) -> str:
+    time.sleep(2)
+    return ""
 
 
 def killed(port: int) -> str:
@@ -130,24 +134,20 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=20.0, help="seconds that the honest client may wait")
     given = parser.parse_args()
     attacks: list[tuple[str, Callable[[int], str]]] = [
-        ("nobody else", lambda port: time.sleep(2) or ""),
+        ("nobody else", nobody),
         ("killed in mid-upload", killed),
         ("slow connections", slow),
         ("a zip bomb", bomb),
         ("10,000 × 10,000 px", huge),
         ("cut off: half, 20 bytes, none", cut),
         (f"{given.parallel} requests at once", lambda port: crowd(port, given.parallel)),
-        ("nobody else, afterwards", lambda port: time.sleep(2) or ""),
+        ("nobody else, afterwards", nobody),
     ]
-    process, port = start(None)
-    try:
+    with serving() as (process, port):
         ask(port, PHOTO)
         print(f"memory before: {memory_of(process):.0f} MB")
         longest = max(under(port, name, attack) for name, attack in attacks)
         print(f"memory after: {memory_of(process):.0f} MB")
-    finally:
-        process.terminate()
-        process.wait(60)
     raise SystemExit(longest > given.patience)
 
 

@@ -1,9 +1,8 @@
 """Faces of many photos share a device: the one scheduler.
 
 Crops are queued by net; one thread owns a device and runs whatever waits, full batches first (several devices: a thread each,
-which serve the one queue). It does not wait for a batch to
-fill, so its feeders can wait for it without deadlock; under load batches fill by themselves. Only for owners that have announced
-faces (``expect``) it waits, and never longer than the window.
+which serve the one queue). It does not wait for a batch to fill, so its feeders can wait for it without deadlock; under load
+batches fill by themselves. Only for owners that have announced faces (``expect``) it waits, and never longer than the window.
 
 Owners (requests of a server) take turns: each crop gets the number of the round in which its owner's turn comes, and the lowest
 round is run first (start-time fair queueing; Goyal, Vin, Cheng 1996). Crops without an owner are one owner's: first come, first

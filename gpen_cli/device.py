@@ -47,6 +47,16 @@ class Setup:
         """All that restore faces; the helper nets and the memory figures are those of the first."""
         return (self.device, *self.more_devices)
 
+    @property
+    def device_names(self) -> str:
+        """As ``--device`` takes them."""
+        return ",".join(self.devices)
+
+    @property
+    def crops_in_flight(self) -> int:
+        """Crops that keep all devices busy: those of the pass that runs, and of the one that fills."""
+        return 2 * self.micro_batch * len(self.devices)
+
     def on(self, device: str) -> Setup:
         """The same for one device of its own."""
         return replace(self, device=device, more_devices=())
@@ -151,7 +161,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
     if earlier is not None:
         options = replace(
             options,
-            device=",".join(earlier.devices) if options.device == "auto" else options.device,
+            device=earlier.device_names if options.device == "auto" else options.device,
             precision=earlier.precision if options.precision == "auto" else options.precision,
             threads=options.threads or earlier.threads,
             batch_size=earlier.micro_batch,
@@ -182,9 +192,10 @@ def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Se
         raise UsageError("--precision bf16 is not one that ONNX nets run in; choose auto, fp32 or fp16.")
     device, *more_devices = [provider]
     if provider in ("cuda", "tensorrt"):
-        of_before = options.device == "auto" and earlier is not None and earlier.device.startswith("cuda:")
-        asked = ",".join(earlier.devices) if of_before and earlier is not None else options.device
-        device, *more_devices = _gpus(asked.replace("auto", "cuda"), _gpu_count() if asked == "cuda:all" else None)
+        asked = options.device if options.device != "auto" else "cuda"
+        if options.device == "auto" and earlier is not None and earlier.device.startswith("cuda:"):
+            asked = earlier.device_names
+        device, *more_devices = _gpus(asked, _gpu_count() if asked == "cuda:all" else None)
     precision, reason = options.precision, "asked for"
     if precision == "auto" and provider == "tensorrt":
         precision, reason = "fp16", "TensorRT computes in fp16 unless told otherwise"

@@ -265,6 +265,6 @@ def describe_choice(choice: NetChoice, engine: Engine) -> str:
             why = "for all larger faces"
     return (
         f"net: {choice.name} ({choice.crop_size} px, {why}), weights {choice.weights.path}, "
-        f"licence: {choice.weights.licence}; device {', '.join(setup.devices)}, {setup.precision} ({setup.precision_reason}), "
+        f"licence: {choice.weights.licence}; device {setup.device_names}, {setup.precision} ({setup.precision_reason}), "
         f"runtime {runtime}, {setup.micro_batch} face(s) a pass, {setup.threads} thread(s)"
     )

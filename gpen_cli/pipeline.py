@@ -31,9 +31,6 @@ log = logging.getLogger(__name__)
 MAX_DEFAULT_WORKERS = 8
 ALIVE_PER_WORKER = 3
 """Photos alive for each reader: one being read, one at the device, one being written."""
-PASSES_PER_DEVICE = 2
-"""Photos alive for each face of a pass, on every device: the pass that runs and the one that fills, of photos of one face."""
-
 _RUN_ERRORS = (WeightsError, DeviceError, OutputError, UsageError, CancelledError)
 """What ends the run, or comes from its ending (CancelledError); all else is one photo's."""
 _TOLD_ERRORS = (WeightsError, DeviceError, OutputError)
@@ -71,8 +68,9 @@ class PhotoRun:
         self._options = options
         self._record = record
         workers = options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())
-        at_devices = PASSES_PER_DEVICE * engine.setup.micro_batch * len(engine.setup.devices)
-        self._most_alive = max(ALIVE_PER_WORKER * workers, at_devices)
+        self._most_alive = max(
+            ALIVE_PER_WORKER * workers, engine.setup.crops_in_flight
+        )  # photos of one face fill it, too
         self._batcher = Batcher(*engine.lanes, preload=None if options.run.dry_run else engine.preload)
         self._readers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-read")
         self._writers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-write")

@@ -31,7 +31,7 @@ def report_line(outcome: Outcome, setup: Setup, model: str) -> dict[str, Any]:
         "size": list(outcome.size) if outcome.size else None,
         "scale": outcome.scale,
         "model": model,
-        "device": ",".join(setup.devices),
+        "device": setup.device_names,
         "precision": setup.precision,
         "runtime": setup.runtime,
         "faces": [_face(report) for report in outcome.faces],

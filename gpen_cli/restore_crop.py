@@ -76,13 +76,8 @@ def without_halos(before: Float32Array, residual: Float32Array) -> Float32Array:
     restore, and an edge needs no value that is not within a few pixels already; in the face itself nothing is held back.
     Part of --color-fix lab, since both keep to the photo's levels.
     """
-    size = before.shape[0]
-    reach = max(1, round(HALO_REACH * size))
-    window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
-    low, high = cv2.erode(before, window) - HALO_SLACK, cv2.dilate(before, window) + HALO_SLACK
-    after = before + residual
-    excess = after - np.clip(after, low, high)
-    return residual - _around_the_face(size)[..., None] * excess
+    excess = _excess(before + residual, before, HALO_REACH, HALO_SLACK)
+    return residual - _around_the_face(before.shape[0])[..., None] * excess
 
 
 def without_new_hues(before: Float32Array, residual: Float32Array) -> Float32Array:
@@ -92,14 +87,18 @@ def without_new_hues(before: Float32Array, residual: Float32Array) -> Float32Arr
     (pretrained_models/MODEL_CARD.md). A photo that shows no blue there gives no reason for it; that noise and blocks of colour
     become even is not held back.
     """
-    reach = max(1, round(HUE_REACH * before.shape[0]))
-    window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
     red_blue = before[..., ::2] - (before @ LUMA)[..., None]
     after = red_blue + residual[..., ::2] - (residual @ LUMA)[..., None]
-    low, high = cv2.erode(red_blue, window) - HUE_SLACK, cv2.dilate(red_blue, window) + HUE_SLACK
-    change = np.clip(after, low, high) - after
-    green = -(change @ LUMA[::2]) / LUMA[1]
-    return residual + np.stack((change[..., 0], green, change[..., 1]), axis=-1)
+    excess = _excess(after, red_blue, HUE_REACH, HUE_SLACK)
+    green = -(excess @ LUMA[::2]) / LUMA[1]
+    return residual - np.stack((excess[..., 0], green, excess[..., 1]), axis=-1)
+
+
+def _excess(after: Float32Array, before: Float32Array, reach: float, slack: float) -> Float32Array:
+    """How far ``after`` leaves the range that ``before`` has within ``reach`` (a share of the side), by more than ``slack``."""
+    pixels = max(1, round(reach * before.shape[0]))
+    window = np.ones((2 * pixels + 1, 2 * pixels + 1), np.uint8)
+    return after - np.clip(after, cv2.erode(before, window) - slack, cv2.dilate(before, window) + slack)
 
 
 @functools.cache

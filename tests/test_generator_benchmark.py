@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ def generator():
         import generator as module
 
         yield module
-    for name in ("generator", "generator_child"):
+    for name in ("generator", "generator_child", "gpu_meter"):
         sys.modules.pop(name)
 
 
@@ -37,6 +38,27 @@ def test_a_row_is_measured_in_a_process_of_its_own_and_one_that_fails_costs_no_o
     assert row.peak > net.stat().st_size / 2**20, "its weights at least"
     missing = generator.replace(task, file=str(tmp_path / "missing.pth"))
     assert "does not exist" in generator.measured(missing, tmp_path / "cache", limit=120).note
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_gpus_figures_are_the_drivers_and_none_without_it(generator, tmp_path, monkeypatch, there):
+    from gpu_meter import GpuMeter
+
+    if there:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(
+            '#!/bin/sh\necho "$*" > "$0.asked"\nprintf "7, 1000\\n[N/A], 1\\n9\\n80, 3000\\n"\n/bin/sleep 60\n'
+        )
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with GpuMeter("utilization.gpu", "memory.used") as meter:
+        end = time.monotonic() + 20
+        while there and len(meter) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    assert meter.of("memory.used") == ([1000, 3000] if there else [])
+    assert meter.of("utilization.gpu", since=1) == ([80] if there else [])
+    if there:
+        assert "--query-gpu=utilization.gpu,memory.used" in (tmp_path / "nvidia-smi.asked").read_text()
 
 
 def test_ratios_are_to_the_fp32_rows_and_what_is_not_known_is_a_dash(generator):

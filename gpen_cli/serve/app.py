@@ -142,7 +142,7 @@ def _add_figures(app: FastAPI, reception: Reception) -> None:
             for choice in studio.engine.choices
         ]
         setup = studio.engine.setup
-        about = {"device": setup.device, "precision": setup.precision, "runtime": setup.runtime}
+        about = {"device": setup.device_names, "precision": setup.precision, "runtime": setup.runtime}
         return JSONResponse({"models": rows, "detector": studio.engine.detector_name, **about})
 
     @app.get("/status", response_class=JSONResponse, responses=schema.json_answer("How busy the server is.", 401))
@@ -245,9 +245,9 @@ class Reception:
 
     def status(self) -> dict[str, Any]:
         """For the page: measured figures, and what can be expected of them."""
-        memory = device_memory(self.studio.engine.setup.device)
+        memory = device_memory(self.studio.engine.setup.devices)
         return {
-            "device": self.studio.engine.setup.device,
+            "device": self.studio.engine.setup.device_names,
             "load": round(self.studio.load(), 2),
             "memory_bytes": memory[0] if memory else process_memory(),
             "memory_total_bytes": memory[1] if memory else None,
@@ -271,7 +271,7 @@ class Reception:
         }
         if (resident := process_memory()) is not None:
             figures["gpen_process_memory_bytes"] = ("gauge", "Memory this process holds.", resident)
-        if (memory := device_memory(setup.device)) is not None:
+        if (memory := device_memory(setup.devices)) is not None:
             figures["gpen_device_memory_used_bytes"] = ("gauge", "Device memory in use, by all.", memory[0])
             figures["gpen_device_memory_total_bytes"] = ("gauge", "Device memory there is.", memory[1])
         return figures

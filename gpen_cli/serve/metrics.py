@@ -6,7 +6,7 @@ import sys
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -83,10 +83,10 @@ def process_memory() -> int | None:
     return pages * resource.getpagesize()
 
 
-def device_memory(device: str) -> tuple[int, int] | None:
-    """(bytes in use, bytes there are) of a CUDA device; None for another, or when torch is not loaded."""
+def device_memory(devices: Sequence[str]) -> tuple[int, int] | None:
+    """(bytes in use, bytes there are) of CUDA devices together; None for others, or when torch is not loaded."""
     torch = sys.modules.get("torch")
-    if torch is None or not device.startswith("cuda"):
+    if torch is None or not devices[0].startswith("cuda"):
         return None
-    free, total = torch.cuda.mem_get_info(device)
+    free, total = (sum(part) for part in zip(*(torch.cuda.mem_get_info(device) for device in devices), strict=True))
     return int(total - free), int(total)

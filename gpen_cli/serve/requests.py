@@ -21,9 +21,8 @@ from gpen_cli.serve.problems import Problem
 if TYPE_CHECKING:  # there for type checkers only
     from python_multipart.multipart import MultipartCallbacks
 
-logging.getLogger("python_multipart").setLevel(
-    logging.CRITICAL
-)  # what it has to say stands in the answer, and in our log
+# What it has to say stands in the answer, and in our log.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 IMAGE = "image"
 FIELDS = (

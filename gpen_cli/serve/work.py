@@ -77,8 +77,8 @@ class Studio:
         self.options = options
         self.metrics = Metrics()
         self.models = tuple(choice.name for choice in engine.choices)
-        at_devices = 2 * engine.setup.micro_batch * len(engine.setup.devices)
-        self.threads = (options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())) + at_devices
+        workers = options.run.workers or min(MAX_DEFAULT_WORKERS, cpu_count())
+        self.threads = workers + engine.setup.crops_in_flight
         self.batcher = Batcher(*engine.lanes, window=batch_window)
         self._by_model = {name: _only(engine, name) for name in self.models}
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="gpen-serve")
