@@ -57,6 +57,12 @@ class Setup:
         """Crops that keep all devices busy: those of the pass that runs, and of the one that fills."""
         return 2 * self.micro_batch * len(self.devices)
 
+    def only_device(self, instead: str) -> str:
+        """The one device, for what runs on one. Raises UsageError with what to do ``instead`` of naming several."""
+        if self.more_devices:
+            raise UsageError(f"--device {self.device_names} names several GPUs, and this takes one; {instead}.")
+        return self.device
+
     def on(self, device: str) -> Setup:
         """The same for one device of its own."""
         return replace(self, device=device, more_devices=())

@@ -17,6 +17,8 @@ from gpen_cli import device
 from gpen_cli.device import cpu_count, cpu_has_bf16, lists_bf16, resolve_runtime, resolve_setup
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions
+from gpen_cli.train.config import TrainConfig
+from gpen_cli.train.setup import prepare_device
 
 
 def setup(**options) -> device.Setup:
@@ -261,6 +263,14 @@ def test_the_gpus_that_were_asked_for_and_no_other(two_gpus, asked, devices):
 def test_a_list_that_cannot_be_had_is_one_sentence(two_gpus, asked, error, sentence):
     with pytest.raises(error, match=sentence):
         setup(device=asked)
+
+
+def test_what_runs_on_one_gpu_does_not_leave_the_others_out_in_silence(two_gpus):
+    assert setup(device="cuda:1").only_device("name one") == "cuda:1"
+    with pytest.raises(UsageError, match=r"--device cuda:0,cuda:1 names several GPUs, and this takes one; name one\."):
+        setup(device="cuda:all").only_device("name one")
+    with pytest.raises(UsageError, match="torchrun"):
+        prepare_device(TrainConfig(device="cuda:0,cuda:1"))
 
 
 def test_a_run_that_is_resumed_takes_up_its_gpus(two_gpus):

@@ -47,7 +47,8 @@ def _measure(options: NetOptions) -> None:
     plain = NetOptions(model=options.model, weights=options.weights, device=options.device, compile="never")
     engine = build_engine(Options(net=plain, run=RunOptions(aligned=True)))
     choice, setup = engine.choices[0], engine.setup
-    print(f"{choice.name}, {choice.crop_size} px, {setup.device}, {setup.threads} thread(s): seconds a face")
+    device = setup.only_device("name the one to measure")
+    print(f"{choice.name}, {choice.crop_size} px, {device}, {setup.threads} thread(s): seconds a face")
     table = Table("flags", *(Column(name, no_wrap=True) for name in ("s a face", "range", "ready, s")))
     results: list[Measured] = []
     console = Console()

@@ -13,7 +13,8 @@ from gpen_cli.train.config import TrainConfig
 
 def prepare_device(config: TrainConfig) -> torch.device:
     """The device asked for; with torchrun, this process's own. Raises DeviceError, UsageError."""
-    name = resolve_setup(NetOptions(device=config.device, runtime="eager", threads=config.threads)).device
+    setup = resolve_setup(NetOptions(device=config.device, runtime="eager", threads=config.threads))
+    name = setup.only_device("name one, or start a process for each with torchrun (docs/training.md)")
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if name.startswith("cuda"):
         device = torch.device("cuda", local) if "LOCAL_RANK" in os.environ else torch.device(name)
