@@ -161,6 +161,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
     its short name, for a run with ONNX nets (``runtime/providers.py`` chooses it).
     """
     settle_process()
+    check_device(options.device)
     asked = options.precision
     if provider is not None:
         return _onnx_setup(options, earlier, provider)
@@ -192,8 +193,6 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
 
 def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Setup:
     """The setup of a run with ONNX nets. Their numbers are those of their files, except that TensorRT may choose its own."""
-    if not _DEVICE.fullmatch(options.device):
-        raise _unknown_device(options.device)
     if options.precision == "bf16":
         raise UsageError("--precision bf16 is not one that ONNX nets run in; choose auto, fp32 or fp16.")
     device, *more_devices = [provider]
@@ -220,16 +219,20 @@ def _onnx_setup(options: NetOptions, earlier: Setup | None, provider: str) -> Se
     )
 
 
-def _unknown_device(asked: str) -> UsageError:
-    return UsageError(
-        f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps; several GPUs: cuda:0,cuda:1 or cuda:all."
-    )
+def check_device(asked: str) -> None:
+    """Whether it could be a device, before anybody asks if it is here. Raises UsageError."""
+    if not _DEVICE.fullmatch(asked):
+        raise UsageError(
+            f"--device {asked!r} is not known; choose auto, cpu, cuda, cuda:N or mps; several GPUs: cuda:0,cuda:1 or "
+            "cuda:all."
+        )
+    numbers = [int(number) for number in re.findall(r"[0-9]+", asked)]
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"--device {asked} names a GPU twice; name each once.")
 
 
 def _resolve_devices(asked: str) -> tuple[str, ...]:
     """One device, or several GPUs."""
-    if not _DEVICE.fullmatch(asked):
-        raise _unknown_device(asked)
     if asked == "cpu" or (asked == "auto" and not may_have_gpu()):
         return ("cpu",)
     if not has_package("torch"):
@@ -262,8 +265,6 @@ def _gpus(asked: str, count: int | None) -> tuple[str, ...]:
             raise UsageError("--device cuda:all: PyTorch, which counts the GPUs, sees none; name them: cuda:0,cuda:1.")
         return tuple(f"cuda:{index}" for index in range(count))
     numbers = [int(name.partition(":")[2] or 0) for name in asked.split(",")]
-    if len(set(numbers)) < len(numbers):
-        raise UsageError(f"--device {asked} names a GPU twice; name each once.")
     if count is not None and max(numbers) >= count:
         raise DeviceError(f"--device {asked}: this machine has {count} CUDA GPU(s), counted from 0.")
     return tuple(f"cuda:{number}" for number in numbers)

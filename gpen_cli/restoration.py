@@ -219,9 +219,9 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
     return canvas
 
 
-def no_face_sentence(name: str, plan: Plan) -> str:
-    """The warning for a photo in which nothing was restored."""
+def no_face_sentence(name: str, plan: Plan, *, hints: str = NO_FACE_HINTS) -> str:
+    """The warning for a photo in which nothing was restored. hints: what its sender can do."""
     if plan.untouched:
         reasons = sorted({report.reason for report in plan.untouched if report.reason})
-        return f"{name}: {len(plan.untouched)} face(s) seen, none restored ({'; '.join(reasons)}). {NO_FACE_HINTS}"
-    return f"{name}: no face found, so nothing was restored. {NO_FACE_HINTS}"
+        return f"{name}: {len(plan.untouched)} face(s) seen, none restored ({'; '.join(reasons)}). {hints}"
+    return f"{name}: no face found, so nothing was restored. {hints}"

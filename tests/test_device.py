@@ -16,6 +16,7 @@ import torch
 from gpen_cli import device
 from gpen_cli.device import cpu_count, cpu_has_bf16, lists_bf16, resolve_runtime, resolve_setup
 from gpen_cli.errors import DeviceError, UsageError
+from gpen_cli.onnx_nets import settle
 from gpen_cli.options import NetOptions
 from gpen_cli.train.config import TrainConfig
 from gpen_cli.train.setup import prepare_device
@@ -263,6 +264,13 @@ def test_the_gpus_that_were_asked_for_and_no_other(two_gpus, asked, devices):
 def test_a_list_that_cannot_be_had_is_one_sentence(two_gpus, asked, error, sentence):
     with pytest.raises(error, match=sentence):
         setup(device=asked)
+
+
+@pytest.mark.parametrize("asked", ["cuda:", "cuda:0,cpu", "cuda:0,", "cuda:0,cuda:0", "gpu"])
+def test_a_slip_of_the_pen_is_not_blamed_on_the_driver(no_gpu, asked):
+    for options in (NetOptions(device=asked), NetOptions(device=asked, runtime="onnx")):
+        with pytest.raises(UsageError, match=r"--device .*(is not known; choose|names a GPU twice)"):
+            settle(options, None)
 
 
 def test_what_runs_on_one_gpu_does_not_leave_the_others_out_in_silence(two_gpus):

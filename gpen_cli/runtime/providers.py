@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from gpen_cli.device import check_device
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions
 
@@ -78,6 +79,7 @@ def choose_provider(options: NetOptions, earlier: str | None = None) -> str:
 
     Raises UsageError for a name onnxruntime does not know, DeviceError when the one that was asked for is not here.
     """
+    check_device(options.device)
     ort = import_onnxruntime()
     asked = options.provider.lower().removesuffix(_SUFFIX.lower())
     if asked == "auto" and earlier:

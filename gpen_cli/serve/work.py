@@ -44,6 +44,10 @@ MEDIA_TYPES = {
 }  # fmt: skip
 assert MEDIA_TYPES.keys() == FORMATS.keys()
 
+NO_FACE_HINTS = (
+    "Faces are found best when they look towards the camera; faces=x,y,width,height points at a small or faint one."
+)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -248,7 +252,7 @@ def _only(engine: Engine, name: str) -> Engine:
 def _no_face(name: str, plan: Plan, region: Region | None) -> str:
     if region is not None and any(report.reason == OUTSIDE for report in plan.untouched):
         return f"{name}: no face lies in the region asked for, so nothing was restored."
-    return api_words(no_face_sentence(name, plan))
+    return api_words(no_face_sentence(name, plan, hints=NO_FACE_HINTS))
 
 
 def _stem(name: str) -> str:

@@ -163,6 +163,7 @@ def test_a_region_without_a_face_gets_the_same_sentence_as_ever(serve):
     body = server.enhance(patch_in_black(), faces="20,300,100,100", headers=JSON).json()
     assert body["report"]["status"] == "no_face"
     assert "no face found" in body["report"]["warnings"][0]
+    assert "min_face" not in body["report"]["warnings"][0], "no form has that field"
     outside = {"faces": "5000,5000,100,100", "no_face": "fail"}
     assert "no face" in problem(server.enhance(patch_in_black(), **outside), 422, "no-face")
     assert "lies in the region" in problem(server.enhance(png(BLUE), **outside), 422, "no-face")
