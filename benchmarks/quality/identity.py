@@ -43,6 +43,12 @@ class Identity:
         face = max(found, key=lambda box: box.area())
         return face.left(), face.top(), face.right(), face.bottom()
 
+    def window(self, picture: UInt8Image, box: Box) -> tuple[float, float, float, float]:
+        """Top, bottom, left, right of what dlib cuts out for its net (before it turns it upright), px of the crop."""
+        points = self._points(picture, self._dlib.rectangle(*box))
+        cut = self._dlib.get_face_chip_details(points, 150, 0.25).rect  # the size and padding of its recognition net
+        return cut.top(), cut.bottom(), cut.left(), cut.right()
+
     def descriptor(self, picture: UInt8Image, box: Box) -> Float64Array:
         """(128,) of an (S, S, 3) uint8 RGB crop; eyes and nose are looked for anew in the box."""
         points = self._points(picture, self._dlib.rectangle(*box))

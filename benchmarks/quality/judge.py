@@ -99,6 +99,7 @@ def judge_face(task: Task) -> Judged:
     scale = (task.raw_side or side) / side
     original = metrics.known(_at(pixels, task.raw_side), _scaled(portrait.padding, scale))
     truth = metrics.figures(original.pixels, original)
+    groups = {"size": f"{side} px", **portrait.groups, "skin in the photo": _shade(original)}
     judged = Judged([])
     for case in task.cases:
         given = degraded(pixels, case, stem=portrait.stem, mixed=portrait.mixed)
@@ -109,12 +110,16 @@ def judge_face(task: Task) -> Judged:
         found = {method: metrics.figures(picture, original) for method, picture in versions.items()}
         for method in versions:
             ratios = _with_ratios(found[method], truth, found[INPUT])
-            groups = {"size": f"{side} px", **portrait.groups}
             record = Record(portrait.stem, side, groups, case.name, method, ratios, **_decided(answers.get(method)))
             judged.records.append(record)
         if case.name == task.shown:
             judged.pictures.update(versions)
     return judged
+
+
+def _shade(original: metrics.Original) -> str:
+    light = regions.lightness(original.pixels, original.regions["skin"])
+    return "L* under 60" if light < 60 else "L* over 75" if light > 75 else "L* 60 to 75"
 
 
 @functools.cache

@@ -106,6 +106,14 @@ def luma(picture: UInt8Image) -> Float32Array:
     return np.asarray(picture.astype(np.float32) @ LUMA, np.float32)
 
 
+def lightness(picture: UInt8Image, region: np.ndarray) -> float:
+    """CIE L*, 0 to 100, of the region's middle pixel: of the skin and of the light on it, which a photo does not tell apart."""
+    if not region.any():
+        return float("nan")
+    lab = cv2.cvtColor(picture[region][None].astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
+    return float(np.median(lab[..., 0]))
+
+
 def edge_strength(levels: Float32Array, region: np.ndarray) -> float:
     """Levels a px: mean gradient of the strongest tenth of a region's pixels, after a blur of 1 px; each picture's own tenth."""
     if not region.any():

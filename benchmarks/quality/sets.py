@@ -19,6 +19,9 @@ FACE_SHARE = 0.6
 """Longer side of a face's box as a share of GPEN's crop (as benchmarks/guard.py): a crop whose face is 32 px wide has 53."""
 UNSHARP_SIGMA = 1.5 / 256
 """Of the baseline's mask, as a share of the crop's side; its amount is 1 (100 %)."""
+LOOKS = Path(__file__).with_name("looks.csv")
+"""What is seen of the 60 faces of shared/faces/val, written down by one pair of eyes: glasses, a beard or moustache, dark
+skin, and who looks under thirty. It says what is in the picture, not who somebody is; it serves to find what a net does worse."""
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
@@ -66,25 +69,26 @@ SETS = {
 def load_portraits(folder: Path, count: int | None = None) -> list[Portrait]:
     """The faces of ``folder``/val (val/256, val/512 or val itself), by size, then number; ``count``: so many, evenly spread.
 
-    Groups come from ``folder``/index.csv where there is one. Raises SystemExit with a sentence when no face is there.
+    Groups come from ``folder``/index.csv where there is one, and from LOOKS for the faces that it lists. Raises SystemExit
+    with a sentence when no face is there.
     """
-    rows = _index(folder / "index.csv")
+    rows, looks = _index(folder / "index.csv", "file"), _index(LOOKS, "face")
     files = sorted(path for path in (folder / "val").rglob("*") if path.suffix.lower() in SUFFIXES)
     if not files:
         raise SystemExit(f"{folder / 'val'} holds no pictures; give the folder that holds val/ with --faces.")
     mixed = {path.stem: path for path in (folder / "val_mixed").rglob("*.png")}
     edges = _medians([rows[name] for name in rows if name.startswith("val/")])
-    found = [_portrait(path, folder, mixed.get(path.stem), rows, edges) for path in files]
+    found = [_portrait(path, folder, mixed.get(path.stem), rows, edges, looks) for path in files]
     if count is not None and count < len(found):
         found = [found[index] for index in np.linspace(0, len(found) - 1, count).round().astype(int)]
     return found
 
 
-def _index(file: Path) -> dict[str, dict[str, str]]:
+def _index(file: Path, key: str) -> dict[str, dict[str, str]]:
     if not file.is_file():
         return {}
     with file.open(encoding="utf-8", newline="") as stream:
-        return {row["file"]: row for row in csv.DictReader(stream)}
+        return {row[key]: row for row in csv.DictReader(stream)}
 
 
 def _medians(rows: Sequence[Mapping[str, str]]) -> dict[str, float]:
@@ -98,7 +102,12 @@ def _medians(rows: Sequence[Mapping[str, str]]) -> dict[str, float]:
 
 
 def _portrait(
-    path: Path, folder: Path, mixed: Path | None, rows: Mapping[str, Mapping[str, str]], edges: Mapping[str, float]
+    path: Path,
+    folder: Path,
+    mixed: Path | None,
+    rows: Mapping[str, Mapping[str, str]],
+    edges: Mapping[str, float],
+    looks: Mapping[str, Mapping[str, str]],
 ) -> Portrait:
     row = rows.get(path.relative_to(folder).as_posix())
     if row is None:
@@ -110,6 +119,8 @@ def _portrait(
         "confidence": row["confidence"],
         "original": f"sharpness {'over' if sharp else 'up to'} {edges['sharpness']:.0f}",
     }
+    seen = looks.get(path.stem, {})
+    groups |= {look.replace("_", " "): value for look, value in seen.items() if look != "face"}
     left, top, right, bottom = (int(row[f"pad_{side}"]) for side in "ltrb")
     return Portrait(path.stem, path, mixed, groups, (left, top, right, bottom))
 

@@ -112,7 +112,7 @@ class DegradationConfig:
 class LossConfig:
     """Weights of the terms. adversarial 0: no discriminator.
 
-    psnr: minus the decibels, so that lightly damaged faces count as much as ruined ones.
+    psnr: minus the decibels, so that lightly damaged faces count as much as ruined ones. ssim: one minus SSIM, over scales.
     features, identity: the face recognition net (``face_net``, see docs/training.md); perceptual: EfficientNet-lite0.
     r1: gradient penalty of the discriminator (arXiv:1801.04406). r1_form ``exact`` takes the second derivative every
     ``r1_every`` steps (StyleGAN2's lazy form); ``difference`` estimates it from one small step of noise, every
@@ -121,6 +121,7 @@ class LossConfig:
 
     l1: float = 4.0
     psnr: float = 0.0
+    ssim: float = 0.0
     features: float = 0.0
     identity: float = 0.0
     perceptual: float = 0.5

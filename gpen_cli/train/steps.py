@@ -74,6 +74,8 @@ class Steps:
             terms["psnr"] = losses.psnr(restored, batch.original, batch.weight)
         # Outside the photo the net may draw what it likes: no term sees it.
         shown = restored * batch.weight + batch.original * (1 - batch.weight)
+        if self.loss.ssim > 0:
+            terms["ssim"] = losses.structure(shown, batch.original)
         terms |= self._likeness(shown, batch.original, drawn)
         total = sum((getattr(self.loss, name) * value for name, value in terms.items()), restored.new_zeros(()))
         if strength > 0:

@@ -37,3 +37,22 @@ def test_psnr_does_not_see_padding_and_ends_at_the_least_error():
     assert perfect.isfinite()
     empty = losses.psnr(restored, original, torch.zeros_like(weight))
     assert empty.isfinite()
+
+
+def test_structure_is_ssim_for_one_window():
+    """Against the formula written out, for faces of one value and one contrast."""
+    generator = torch.Generator().manual_seed(5)
+    x, y = (torch.rand(1, 1, 8, 8, generator=generator) for _ in range(2))
+    light, contrast = (0.01 * 2) ** 2, (0.03 * 2) ** 2
+    both = ((x - x.mean()) * (y - y.mean())).mean()
+    expected = (2 * x.mean() * y.mean() + light) / (x.mean() ** 2 + y.mean() ** 2 + light)
+    expected *= (2 * both + contrast) / (x.var(correction=0) + y.var(correction=0) + contrast)
+    assert losses._ssim(x, y).item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_structure_costs_blur_and_noise_and_not_equality():
+    generator = torch.Generator().manual_seed(6)
+    face = torch.rand(2, 3, 32, 32, generator=generator) * 2 - 1
+    blurred = torch.nn.functional.avg_pool2d(face, 3, stride=1, padding=1)
+    assert losses.structure(face, face).item() == pytest.approx(0, abs=1e-6)
+    assert losses.structure(blurred, face) > losses.structure(face + 0.1 * (blurred - face), face) > 0
