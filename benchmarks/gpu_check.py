@@ -56,6 +56,8 @@ class Result:
     power_mean: float = 0.0
     power_peak: float = 0.0
     share: float = 0.0
+    stream: float = 0.0
+    """Faces a second when each pass begins before the last one's answer is taken, as in a folder's run."""
     note: str = ""
 
 
@@ -105,8 +107,20 @@ def measure(
         load_mean=mean(loads), load_peak=max(loads, default=0.0),
         power_mean=mean(powers), power_peak=max(powers, default=0.0),
         share=flops * setup.micro_batch / median / rate,
+        stream=setup.micro_batch / chained(net, crops),
     )  # fmt: skip
     return result, answer
+
+
+def chained(net: TorchGpen, crops: np.ndarray) -> float:
+    """Seconds a pass in a chain of PASSES."""
+    begin, before = time.perf_counter(), net.begin(crops)
+    for _ in range(PASSES - 1):
+        after = net.begin(crops)
+        before()
+        before = after
+    before()
+    return (time.perf_counter() - begin) / PASSES
 
 
 def mean(values: list[float]) -> float:
@@ -150,7 +164,7 @@ def main() -> None:
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}; bf16 product {rate / 1e12:.0f} TFLOP/s"
     )
     print(
-        "| net | batch | runtime | precision | PSNR to eager fp32, dB | ms p50 / p90 / p99 | first, 100th, ms | ready, s | faces a second | "
+        "| net | batch | runtime | precision | PSNR to eager fp32, dB | ms p50 / p90 / p99 | first, 100th, ms | ready, s | faces a second: alone, in a chain | "
         "peak MB | launches | load mean / peak, % | power mean / peak, W | share of the product |\n" + "|---" * 14 + "|"
     )
     results: list[Result] = []
@@ -185,7 +199,7 @@ def line(item: Result) -> str:
     exactness = "–" if item.psnr is None else f"{item.psnr:.1f}"
     return (
         f"{head} {exactness} | {item.p50:.2f} / {item.p90:.2f} / {item.p99:.2f} | {item.first:.1f}, {item.hundredth:.2f} | "
-        f"{item.ready:.1f} | {item.faces:.0f} | {item.peak_mb:.0f} | {item.launches} | {item.load_mean:.0f} / {item.load_peak:.0f} | "
+        f"{item.ready:.1f} | {item.faces:.0f}, {item.stream:.0f} | {item.peak_mb:.0f} | {item.launches} | {item.load_mean:.0f} / {item.load_peak:.0f} | "
         f"{item.power_mean:.0f} / {item.power_peak:.0f} | {100 * item.share:.0f} % |"
     )
 

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gpen_cli.data import UInt8Image
-from gpen_cli.runtime.protocol import CropNet, NetMemoryError, NonFiniteOutputError
+from gpen_cli.runtime.protocol import CropNet, NetMemoryError, NonFiniteOutputError, OverlappingNet
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,16 @@ class _Owner:
 
     waiting: int
     last_round: int
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A pass that was begun, and what gives its answer (or raises)."""
+
+    net: CropNet
+    batch: list[_Waiting]
+    answer: Callable[[], np.ndarray]
+    begun: float
 
 
 class Batcher:
@@ -161,13 +171,18 @@ class Batcher:
     def _run(self, net_by_name: Callable[[str], CropNet]) -> None:
         if self._preload is not None:
             self._load_ahead(net_by_name, self._preload)
+        running: _Pass | None = None
         while True:
             with self._changed:
-                while not (name := self._next_net()):
+                while not (name := self._next_net()) and running is None:
                     if self._closed:
                         return
                     self._changed.wait()
-            self._run_batch(net_by_name, name)
+            if name is not None:
+                running = self._run_batch(net_by_name, name, running)
+            elif running is not None:
+                self._finish(running)
+                running = None
 
     def _load_ahead(self, net_by_name: Callable[[str], CropNet], name: str) -> None:
         """Loads while the first photos are read. An error is not lost: the first crop for this net meets it again."""
@@ -181,17 +196,40 @@ class Batcher:
         heads = [(queue[0], name) for name, queue in self._queues.items() if queue]
         return min(heads)[1] if heads else None
 
-    def _run_batch(self, net_by_name: Callable[[str], CropNet], name: str) -> None:
+    def _run_batch(self, net_by_name: Callable[[str], CropNet], name: str, running: _Pass | None) -> _Pass | None:
+        """Runs or begins a pass of the net, and takes the answer of the one that is ``running``; returns what runs then."""
         try:
             net = net_by_name(name)
         except BaseException as error:  # noqa: BLE001  whatever it is, those who wait must hear of it
             for waiting in self._take(name, len(self._queues[name])):
                 waiting.result.set_exception(error)
-            return
+            return running
+        overlaps = isinstance(net, OverlappingNet) and net.overlaps
+        if running is not None and (self._expected or not overlaps or running.net is not net):
+            self._finish(
+                running
+            )  # nobody waits for an answer that is there while another batch fills or another net runs
+            running = None
         self._let_it_fill(name, net.micro_batch)
         batch = self._take(name, net.micro_batch)
-        if batch:
-            self._forward(net, batch)
+        begun = self._begin(net, batch) if batch else None
+        if running is not None:
+            self._finish(running)
+            begun = replace(begun, begun=time.perf_counter()) if begun else None  # the time of both is counted once
+        if begun is not None and not overlaps:
+            self._finish(begun)
+            return None
+        return begun
+
+    def _begin(self, net: CropNet, batch: list[_Waiting]) -> _Pass:
+        """A pass on its way, where the net's passes overlap; else one that runs when its answer is asked for."""
+        crops, begun = np.stack([waiting.crop for waiting in batch]), time.perf_counter()
+        if not (isinstance(net, OverlappingNet) and net.overlaps):
+            return _Pass(net, batch, lambda: net.run(crops), begun)
+        try:
+            return _Pass(net, batch, net.begin(crops), begun)
+        except BaseException as error:  # noqa: BLE001  met where answers are taken
+            return _Pass(net, batch, _raiser(error), begun)
 
     def _let_it_fill(self, name: str, size: int) -> None:
         """Waits while faces are announced that may share the pass, and the crop that waits longest has not waited a window."""
@@ -215,9 +253,13 @@ class Batcher:
         return [waiting for waiting in taken if waiting.result.set_running_or_notify_cancel()]
 
     def _forward(self, net: CropNet, batch: list[_Waiting]) -> None:
-        begin = time.perf_counter()
+        self._finish(self._begin(net, batch))
+
+    def _finish(self, begun: _Pass) -> None:
+        """Takes a pass's answer to those who wait for it."""
+        net, batch = begun.net, begun.batch
         try:
-            output = net.run(np.stack([waiting.crop for waiting in batch]))
+            output = begun.answer()
             if len(output) != len(batch):
                 raise RuntimeError(f"{net.name} gave {len(output)} results for {len(batch)} crops")
         except NonFiniteOutputError as error:
@@ -234,24 +276,34 @@ class Batcher:
             for waiting in batch:
                 waiting.result.set_exception(error)
             return
-        seconds = time.perf_counter() - begin
-        share = seconds / len(batch)
+        self._deliver(begun, output)
+
+    def _deliver(self, begun: _Pass, output: np.ndarray) -> None:
+        seconds = time.perf_counter() - begun.begun
         with self._changed:
             self.busy_seconds += seconds
             self.passes += 1
-            self.crops_run += len(batch)
-        for index, waiting in enumerate(batch):
-            waiting.result.set_result(CropResult(output[index], share))
+            self.crops_run += len(begun.batch)
+        for index, waiting in enumerate(begun.batch):
+            waiting.result.set_result(CropResult(output[index], seconds / len(begun.batch)))
 
     def _forward_in_parts(self, net: CropNet, batch: list[_Waiting], error: NetMemoryError) -> None:
         """The device's memory did not hold the batch: smaller ones, from here on."""
-        if not net.halve():
-            for waiting in batch:
-                waiting.result.set_exception(error)
-            return
-        log.warning("%s: %s; %d face(s) a pass from here on.", net.name, error, net.micro_batch)
+        if len(batch) <= net.micro_batch:  # else it had begun before an earlier one was halved
+            if not net.halve():
+                for waiting in batch:
+                    waiting.result.set_exception(error)
+                return
+            log.warning("%s: %s; %d face(s) a pass from here on.", net.name, error, net.micro_batch)
         begin = 0
         while begin < len(batch):  # the parts may be halved in turn, while this loop goes on
             part = batch[begin : begin + net.micro_batch]
             begin += len(part)
             self._forward(net, part)
+
+
+def _raiser(error: BaseException) -> Callable[[], np.ndarray]:
+    def answer() -> np.ndarray:
+        raise error
+
+    return answer

@@ -54,8 +54,9 @@ class Setup:
 
     @property
     def crops_in_flight(self) -> int:
-        """Crops that keep all devices busy: those of the pass that runs, and of the one that fills."""
-        return 2 * self.micro_batch * len(self.devices)
+        """Crops that keep all devices busy: those of the passes that run (graphs: and are copied), and of the one that fills."""
+        passes = 3 if self.runtime == "cuda-graph" else 2
+        return passes * self.micro_batch * len(self.devices)
 
     def only_device(self, instead: str) -> str:
         """The one device, for what runs on one. Raises UsageError with what to do ``instead`` of naming several."""

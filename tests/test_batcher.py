@@ -64,6 +64,30 @@ class Net:
         return before > 1
 
 
+class Overlapping(Net):
+    """One pass may be on its way when the next one begins. Answers late, from what it was given at the beginning."""
+
+    overlaps = True
+
+    def __init__(self, number: int, micro_batch: int, *, seconds: float = 0.0) -> None:
+        super().__init__(number, micro_batch, seconds=seconds)
+        self.running = self.most = 0
+        self.events: list[tuple[str, int]] = []
+
+    def begin(self, crops: np.ndarray):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        given, first = crops.copy(), int(crops[0, 0, 0, 1]) * 256 + int(crops[0, 0, 0, 2])
+        self.events.append(("begun", first))
+
+        def answer() -> np.ndarray:
+            self.events.append(("answered", first))
+            self.running -= 1
+            return Net.run(self, given)
+
+        return answer
+
+
 class Held(Net):
     """Says when a pass has begun, and ends it when the gate is opened."""
 
@@ -108,11 +132,15 @@ def answer(future: Future) -> np.ndarray:
     feeders=st.integers(1, 6),
     seconds=st.sampled_from([0.0, 0.0005]),
     cancel=st.booleans(),
+    overlapping=st.sets(st.integers(0, 2)),
 )
 def test_whatever_the_load_every_crop_gets_its_own_result_in_clean_batches(
-    micro_batches, photos, feeders, seconds, cancel
+    micro_batches, photos, feeders, seconds, cancel, overlapping
 ):
-    nets = [Net(number, size, seconds=seconds) for number, size in enumerate(micro_batches)]
+    nets = [
+        (Overlapping if number in overlapping else Net)(number, size, seconds=seconds)
+        for number, size in enumerate(micro_batches)
+    ]
     batcher = batcher_of(*nets)
 
     def restore(photo: int) -> None:
@@ -133,6 +161,7 @@ def test_whatever_the_load_every_crop_gets_its_own_result_in_clean_batches(
     for net in nets:
         assert all(len(batch) <= net.micro_batch for batch in net.batches)
         assert len(net.threads) <= 1
+        assert not isinstance(net, Overlapping) or (net.running == 0 and net.most <= 2)
     assert len(set().union(*(net.threads for net in nets))) <= 1, "one thread owns the device"
 
 
@@ -193,6 +222,92 @@ def test_seconds_are_shared_among_the_faces_of_a_pass():
     close(batcher)
     assert 0.04 <= sum(seconds) < 0.4
     assert len(set(seconds)) == 1
+
+
+# -- passes that overlap -----------------------------------------------------------------------------------------------
+
+
+def queued(net: Net, *numbers: int) -> tuple[Batcher, list[Future]]:
+    """A batcher whose thread begins when all these crops wait."""
+    gate = threading.Event()
+
+    def load(name):
+        gate.wait(LIMIT_SECONDS)
+        return net
+
+    batcher = Batcher(load)
+    futures = [batcher.submit(crop(0, number, BAD * (number == 2)), "net-0") for number in numbers]
+    gate.set()
+    return batcher, futures
+
+
+def test_the_next_pass_begins_before_the_answer_of_the_last_is_taken():
+    net = Overlapping(0, 1)
+    batcher, futures = queued(net, 0, 1, 3)
+    wait(futures, timeout=LIMIT_SECONDS)
+    close(batcher)
+    events = [("begun", 0), ("begun", 1), ("answered", 0), ("begun", 3), ("answered", 1), ("answered", 3)]
+    assert net.events == events
+    assert batcher.passes == 3
+
+
+def test_an_answer_is_taken_at_once_when_nothing_else_waits():
+    net = Overlapping(0, 2)
+    batcher = batcher_of(net)
+    for number in range(3):
+        assert np.array_equal(answer(batcher.submit(crop(0, number), "net-0")), 255 - crop(0, number))
+    close(batcher)
+
+
+def test_the_time_of_passes_that_overlap_is_counted_once():
+    net = Overlapping(0, 1, seconds=0.02)
+    begin = time.perf_counter()
+    batcher, futures = queued(net, *(number for number in range(10) if number != 2))
+    wait(futures, timeout=LIMIT_SECONDS)
+    taken = time.perf_counter() - begin
+    close(batcher)
+    assert 9 * 0.02 <= batcher.busy_seconds <= taken
+    assert sum(future.result().seconds for future in futures) == pytest.approx(batcher.busy_seconds)
+
+
+def test_a_bad_face_of_a_pass_on_its_way_spares_its_neighbours_and_the_pass_behind_it():
+    batcher, futures = queued(Overlapping(0, 3), *range(7))
+    for number, future in enumerate(futures):
+        if number == 2:
+            with pytest.raises(NonFiniteOutputError):
+                answer(future)
+        else:
+            assert np.array_equal(answer(future), 255 - crop(0, number))
+    close(batcher)
+
+
+def test_memory_that_ends_while_another_pass_is_on_its_way_halves_the_next_ones():
+    class Large(Overlapping):
+        def begin(self, crops):
+            if len(crops) > 1:
+                raise NetMemoryError("too large")
+            return super().begin(crops)
+
+    net = Large(0, 4)
+    batcher, futures = queued(net, 0, 1, 3, 4, 5, 6, 7)
+    for number, future in zip((0, 1, 3, 4, 5, 6, 7), futures, strict=True):
+        assert np.array_equal(answer(future), 255 - crop(0, number))
+    close(batcher)
+    assert net.micro_batch == 1
+
+
+def test_an_error_at_the_beginning_of_a_pass_reaches_its_faces_and_no_others():
+    class Failing(Overlapping):
+        def begin(self, crops):
+            if crops[0, 0, 0, 2] == 1:
+                raise DeviceError("lost")
+            return super().begin(crops)
+
+    batcher, futures = queued(Failing(0, 1), 0, 1, 3)
+    with pytest.raises(DeviceError):
+        answer(futures[1])
+    assert [np.array_equal(answer(futures[index]), 255 - crop(0, number)) for index, number in ((0, 0), (2, 3))]
+    close(batcher)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def spoil(monkeypatch, when) -> None:
     forward = TorchGpen._forward
 
     def spoilt(self, crops):
-        return None if when(self, crops) else forward(self, crops)
+        return (lambda: None) if when(self, crops) else forward(self, crops)
 
     monkeypatch.setattr(TorchGpen, "_forward", spoilt)
 

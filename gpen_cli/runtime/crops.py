@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +16,25 @@ HALF_RANGE = 127.5
 
 Pass = Callable[[Tensor], tuple[Tensor, Tensor]]
 """(N, S, S, 3) uint8 on the device -> (N, T, T, 3) uint8 and a boolean: whether every number was finite."""
+
+
+@runtime_checkable
+class OverlappingPass(Protocol):
+    """A ``Pass`` of which one may be on its way while another is prepared."""
+
+    def __call__(self, crops: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def begin(self, crops: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+        """As the call, without waiting for it; what it gives waits."""
+        ...
+
+
+def begin_pass(run: Pass, crops: Tensor) -> Callable[[], tuple[Tensor, Tensor]]:
+    """``run`` in two parts: sent on its way, then waited for. Where passes do not overlap all is done in the first."""
+    if isinstance(run, OverlappingPass):
+        return run.begin(crops)
+    outputs = run(crops)
+    return lambda: outputs
 
 
 class UInt8Pass(nn.Module):

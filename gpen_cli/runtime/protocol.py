@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,4 +38,19 @@ class CropNet(Protocol):
 
     def halve(self) -> bool:
         """After a NetMemoryError: half as many faces a pass from here on. False when it is one already."""
+        ...
+
+
+@runtime_checkable
+class OverlappingNet(CropNet, Protocol):
+    """A ``CropNet`` whose passes may overlap: the host prepares one while the device computes another."""
+
+    overlaps: bool
+    """Whether ``begin`` returns before the pass is done. Where it does not, ``run`` is the better call."""
+
+    def begin(self, crops: UInt8Image) -> Callable[[], np.ndarray]:
+        """As ``run``, in two parts: the pass is on its way when this returns, and what it gives is called once, for the answer.
+
+        At most one pass may wait for its answer when the next one begins. Either part raises what ``run`` raises.
+        """
         ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup, keep_freed_memory
 from gpen_cli.models.stylegan2 import filter_by_convolution, fold_constants
-from gpen_cli.runtime.crops import Pass, UInt8Pass, on_device
+from gpen_cli.runtime.crops import OverlappingPass, Pass, UInt8Pass, begin_pass, on_device
 from gpen_cli.runtime.protocol import NetMemoryError, NonFiniteOutputError
 from gpen_cli.weights.find import FoundWeights
 from gpen_cli.weights.load import load_gpen
@@ -25,23 +27,35 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TorchGpen:
-    """A ``CropNet`` over one GPEN weight file. Raises WeightsError when the file does not fit, DeviceError when what was asked
-    for (compiling, graphs) is not possible."""
+    """An ``OverlappingNet`` over one GPEN weight file.
+
+    Raises WeightsError when the file does not fit, DeviceError when what was asked for (compiling, graphs) is not possible.
+    """
 
     def __init__(self, weights: FoundWeights, setup: Setup) -> None:
         self.name = weights.name
         self._weights = weights
         self._use(setup)
 
-    @torch.inference_mode()
     def run(self, crops: UInt8Image) -> np.ndarray:
         """(N, S, S, 3) uint8 -> (N, S, S, 3) uint8, N from 1 to ``micro_batch``."""
+        return self.begin(crops)()
+
+    @torch.inference_mode()
+    def begin(self, crops: UInt8Image) -> Callable[[], np.ndarray]:
+        """See ``OverlappingNet.begin``."""
         count = len(crops)
         if count < self.micro_batch:
             # One shape a net: kernels, and so the last bit, must not depend on how full the batch was.
             crops = np.concatenate((crops, np.repeat(crops[-1:], self.micro_batch - count, axis=0)))
-        answer = self._forward(crops)
-        return (self._again_in_fp32(crops) if answer is None else answer)[:count]
+        precision, forward = self._setup.precision, self._forward(crops)
+
+        @torch.inference_mode()
+        def answer() -> np.ndarray:
+            pixels = forward()
+            return (self._again_in_fp32(crops, precision) if pixels is None else pixels)[:count]
+
+        return answer
 
     def halve(self) -> bool:
         """See ``CropNet.halve``."""
@@ -50,27 +64,36 @@ class TorchGpen:
         self._use(replace(self._setup, micro_batch=self.micro_batch // 2))
         return True
 
-    def _forward(self, crops: UInt8Image) -> UInt8Image | None:
-        """The net's answer, or None where it is not finite."""
+    def _forward(self, crops: UInt8Image) -> Callable[[], UInt8Image | None]:
+        """The pass, on its way where it overlaps others; then its answer, or None where that is not finite."""
         assert self._pass is not None
+        with self._memory_errors(len(crops)):
+            wait = begin_pass(self._pass, on_device(crops, self._entry))
+
+        def answer() -> UInt8Image | None:
+            with self._memory_errors(len(crops)):
+                pixels, finite = wait()
+                return pixels.cpu().numpy() if bool(finite) else None
+
+        return answer
+
+    @contextlib.contextmanager
+    def _memory_errors(self, faces: int) -> Iterator[None]:
+        """Raises NetMemoryError where the memory does not hold a pass over so many ``faces``."""
         try:
-            pixels, finite = self._pass(on_device(crops, self._entry))
-            return pixels.cpu().numpy() if bool(finite) else None
+            yield
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise NetMemoryError(
-                f"the memory of {self._setup.device} does not hold {len(crops)} face(s) at once"
-            ) from error
+            raise NetMemoryError(f"the memory of {self._setup.device} does not hold {faces} face(s) at once") from error
 
-    def _again_in_fp32(self, crops: UInt8Image) -> UInt8Image:
-        """Low precision overflowed (fp16 on some GPUs): the same faces in fp32, and fp32 from now on."""
-        if self._setup.precision != "fp32":
-            log.warning(
-                "%s gave NaN or infinity in %s; it runs in fp32 from here on.", self.name, self._setup.precision
-            )
-            self._use(replace(self._setup, precision="fp32", runtime="eager", compiled=False))
-            answer = self._forward(crops)
+    def _again_in_fp32(self, crops: UInt8Image, precision: str) -> UInt8Image:
+        """``precision`` overflowed (fp16 on some GPUs): the same faces in fp32, and fp32 from now on."""
+        if precision != "fp32":
+            if self._setup.precision != "fp32":  # a pass that began before may have met it first
+                log.warning("%s gave NaN or infinity in %s; it runs in fp32 from here on.", self.name, precision)
+                self._use(replace(self._setup, precision="fp32", runtime="eager", compiled=False))
+            answer = self._forward(crops)()
             if answer is not None:
                 return answer
         raise NonFiniteOutputError(f"{self.name} gave NaN or infinity in fp32; the photo's own face stays.")
@@ -82,6 +105,7 @@ class TorchGpen:
         # A graph has buffers of its own on both sides; any other pass wants its crops on the device.
         self._entry = torch.device("cpu" if setup.runtime == "cuda-graph" else setup.device)
         self._pass, self.crop_size = _make_pass(self._weights, setup)
+        self.overlaps = isinstance(self._pass, OverlappingPass)
         if setup.device == "cpu" and self.crop_size >= LARGE_CROP:
             keep_freed_memory(large=True)
 
