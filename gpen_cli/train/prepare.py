@@ -19,11 +19,11 @@ from gpen_cli.data import UInt8Image
 from gpen_cli.detect import make_detector
 from gpen_cli.detect.protocol import Detector
 from gpen_cli.detect.search import find_faces
-from gpen_cli.errors import OutputError, PhotoError, UsageError
+from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.options import FaceOptions
 from gpen_cli.photos.metadata import is_our_output
 from gpen_cli.photos.read import read_photo
-from gpen_cli.photos.write import write_atomically
+from gpen_cli.photos.write import make_folder, write_atomically
 from gpen_cli.sources import find_photos, read_source, require_photo_folder
 from gpen_cli.train.duplicates import SeenFaces, face_mark
 from gpen_cli.train.index import INDEX_NAME, files_of_own_index, write_index
@@ -64,7 +64,18 @@ class PrepareReport:
         if self.own_results:
             lines.append(f"Photos that are results of gpen, which no net should learn from: {self.own_results}.")
         lines += [f"Not read: {sentence}" for _, sentence in self.unreadable]
+        if not self.kept:
+            lines.append(self._why_none())
         return lines
+
+    def _why_none(self) -> str:
+        if not self.left_out:
+            return "No crop was kept, because no photo that can be learnt from shows a face; name a folder of other photos."
+        most = max(self.left_out, key=lambda reason: self.left_out[reason])
+        return (
+            f"No crop was kept, most often because faces are {most}; add photos with large, sharp, upright faces, or loosen "
+            "the limit (--size, --min-sharpness, --max-roll, --max-yaw, --max-outside; docs/training_data.md)."
+        )
 
 
 def prepare(
@@ -79,16 +90,16 @@ def prepare(
 
     Photos are only read. Crops of an earlier run into ``out`` that are not made any more are removed; nothing else is.
     detector: None for the best that is here. on_photo: told (how many are done, of how many). Raises UsageError: no folder,
-    no photos, a foreign index in ``out``; OutputError: ``out`` cannot be written; WeightsError, DeviceError.
+    no photos, crops that would lie among them, a foreign index in ``out``; OutputError: ``out`` cannot be written;
+    WeightsError, DeviceError.
     """
     require_photo_folder(photos)
-    if photos.resolve() == out.resolve():
-        raise UsageError(f"The crops of {photos} would lie among its photos; name another output folder.")
+    _require_apart(photos, [out, *(out / str(size) for size in options.classes)])
     earlier = files_of_own_index(out / INDEX_NAME)
     names = find_photos(photos, leave_out=out).photos
     if not names:
         raise UsageError(f"There are no photos under {photos}.")
-    _make_folder(out)
+    make_folder(out)
     run = _Run(photos, out, options, detector or best_detector(options.faces))
     for done, name in enumerate(names, start=1):
         run.take(name)
@@ -97,17 +108,20 @@ def prepare(
     return run.finish(len(names), earlier)
 
 
+def _require_apart(photos: Path, places: Sequence[Path]) -> None:
+    """Raises UsageError for crops below ``photos``: unlike results of ``gpen batch`` they carry no mark by which a run knows them."""
+    for place in places:
+        if place.resolve().is_relative_to(photos.resolve()):
+            raise UsageError(
+                f"Crops in {place} would lie among the photos of {photos}, and a later run would take them for photos; "
+                "name a folder outside it."
+            )
+
+
 def best_detector(options: FaceOptions) -> Detector:
     """The detector that ``options`` names, on the CPU; ``auto`` as in ``gpen enhance``. Raises WeightsError, DeviceError."""
     r50 = None if options.detector == "retinaface-mobile" else find_model(MODELS["retinaface-r50"])
     return make_detector(options, r50_weights=r50.path if r50 else None, device="cpu", threads=1)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}; name another.") from error
 
 
 @dataclass(frozen=True)
@@ -176,7 +190,7 @@ class _Run:
     def _write(self, photo: Path, stem: str, face: PreparedFace) -> _Filed:
         options, size = self._options, face.pixels.shape[0]
         file = f"{size}/{stem}.{options.format}"
-        _make_folder(self._out / str(size))
+        make_folder(self._out / str(size))
         write_atomically(self._out / file, _encoded(face.pixels, options.format))
         row = {
             **face.measures,
