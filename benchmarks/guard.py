@@ -10,7 +10,6 @@ covered faces, milliseconds a crop.
 from __future__ import annotations
 
 import argparse
-import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 from PIL import Image
+from portraits import through_jpeg
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.engine import build_engine
@@ -105,9 +105,7 @@ def degraded(clean: UInt8Image, how: Degradation, seed: int) -> UInt8Image:
         image = image + np.random.RandomState(seed).normal(0.0, how.noise, (*image.shape[:2], channels))
     pixels = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     if how.quality is not None:
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "JPEG", quality=how.quality)
-        pixels = np.asarray(Image.open(file).convert("RGB"))
+        pixels = through_jpeg(pixels, how.quality)
     if how.side < SIZE:
         pixels = cv2.resize(pixels, (SIZE, SIZE), interpolation=cv2.INTER_CUBIC)
     return pixels

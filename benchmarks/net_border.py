@@ -24,7 +24,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 from PIL import Image
-from portraits import Degradation, degraded, files_of
+from portraits import Degradation, degraded, files_of, psnr
 
 from gpen_cli import geometry
 from gpen_cli.data import Face, Float32Array, Float64Array, UInt8Image
@@ -118,9 +118,8 @@ def through_crop(photo: UInt8Image, landmarks: Float64Array, net: int, canvas_si
     return geometry.warp_to_rect(crop, canvas_from_crop, (0, 0, *canvas_size))
 
 
-def psnr(one: Float32Array, other: Float32Array) -> float:
-    error = float(np.mean(np.square((one - other) @ LUMA)))
-    return 10.0 * np.log10(255.0**2 / max(error, 1e-9))
+def luma_psnr(one: Float32Array, other: Float32Array) -> float:
+    return psnr(one @ LUMA, other @ LUMA)
 
 
 def energy(image: Float32Array) -> float:
@@ -134,7 +133,7 @@ def seen(portrait: Portrait, net: int, how: Degradation) -> tuple[float, float]:
     back = through_crop(photo, portrait.landmarks, net, (photo.shape[1], photo.shape[0]))
     region = face_region(portrait)
     before, after = photo[region].astype(np.float32), back[region]
-    return psnr(before, after), energy(after) / energy(before)
+    return luma_psnr(before, after), energy(after) / energy(before)
 
 
 def drawn(large: Portrait, net: int) -> tuple[float, float]:
@@ -225,7 +224,7 @@ def gained(restorer: Restorer, portrait: Portrait, how: Degradation) -> tuple[fl
         return None
     region = face_region(portrait)
     sharp, before, after = (image[region].astype(np.float32) for image in (portrait.pixels, photo, done.pixels))
-    return psnr(sharp, before), psnr(sharp, after)
+    return luma_psnr(sharp, before), luma_psnr(sharp, after)
 
 
 def _is(face: Face, portrait: Portrait) -> bool:

@@ -49,8 +49,17 @@ def degraded(pixels: UInt8Image, how: Degradation, *, unit: float = 1.0) -> UInt
     if how.noise:
         image = image + np.random.RandomState(SEED).normal(0.0, how.noise, image.shape)
     result = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    if how.quality is None:
-        return result
+    return result if how.quality is None else through_jpeg(result, how.quality)
+
+
+def through_jpeg(pixels: UInt8Image, quality: int) -> UInt8Image:
+    """(H, W, 3) uint8, saved and opened again."""
     file = io.BytesIO()
-    Image.fromarray(result).save(file, "JPEG", quality=how.quality)
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file).convert("RGB"))
+
+
+def psnr(one: np.ndarray, other: np.ndarray) -> float:
+    """dB between two arrays of levels up to 255, of equal shape; infinite where nothing differs."""
+    error = float(np.mean(np.square(one.astype(np.float64) - other)))
+    return float(10 * np.log10(255.0**2 / error)) if error else float("inf")

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 import torch
 from PIL import Image
-from portraits import SUFFIXES
+from portraits import SUFFIXES, psnr
 
 from gpen_cli.device import Setup, cpu_count, settle_process
 from gpen_cli.export import cached_export
@@ -39,11 +39,6 @@ def pairs(degraded: Path, originals: Path, size: int) -> list[tuple[np.ndarray, 
 def _at(path: Path, size: int) -> np.ndarray:
     pixels = np.asarray(Image.open(path).convert("RGB"))
     return pixels if pixels.shape[0] == size else cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
-
-
-def psnr(one: np.ndarray, other: np.ndarray) -> float:
-    error = float(np.mean((one.astype(np.float64) - other.astype(np.float64)) ** 2))
-    return float("inf") if error == 0 else float(10 * np.log10(255**2 / error))
 
 
 def nets(weights: FoundWeights, device: str) -> dict[str, Callable[[], CropNet]]:

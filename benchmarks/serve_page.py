@@ -5,6 +5,7 @@ A photo of 2 megapixels with one face (the example, enlarged), the embedded net,
 
 from __future__ import annotations
 
+import argparse
 import io
 import shutil
 import time
@@ -12,8 +13,6 @@ import time
 from PIL import Image
 from playwright.sync_api import sync_playwright
 from serve import ROOT, serving
-
-TIMES = 5
 
 
 def photo() -> dict:
@@ -24,9 +23,12 @@ def photo() -> dict:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=5, help="measured so often, each on a new page")
+    flags = parser.parse_args()
     with serving() as (_, port), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for _ in range(TIMES):
+        for _ in range(flags.times):
             page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
             page.goto(f"http://127.0.0.1:{port}/")
             begin = time.perf_counter()

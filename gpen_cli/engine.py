@@ -17,7 +17,7 @@ from gpen_cli.detect.protocol import Detector
 from gpen_cli.device import Setup, has_package
 from gpen_cli.errors import DeviceError, UsageError, WeightsError
 from gpen_cli.geometry import crop_from_photo, scale_of
-from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, with_own_precision
+from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, suits_short_run, with_own_precision
 from gpen_cli.options import NetOptions, Options
 from gpen_cli.runtime import make_net
 from gpen_cli.runtime.choice import choose_runtime
@@ -120,15 +120,27 @@ def crop_side(face: Face, template: str) -> float:
     return unit / scale_of(crop_from_photo(face.landmarks, template, unit))
 
 
-def build_engine(options: Options, *, earlier: Setup | None = None, photos: int | None = 1) -> Engine:
+def build_engine(
+    options: Options, *, earlier: Setup | None = None, photos: int | None = 1, start_counts: bool = False
+) -> Engine:
     """Everything a run needs, found and settled; what is missing is said here, before any photo is read.
 
     earlier: the setup of the run that is resumed; it holds wherever the options leave the choice to gpen. photos: how many are to
-    be done (None: nobody knows), which decides whether compiling pays. Raises UsageError, WeightsError, DeviceError.
+    be done (None: nobody knows), which decides whether compiling pays. start_counts: the process ends with these photos, so that
+    the time to start is part of their time. Raises UsageError, WeightsError, DeviceError.
     """
-    setup = settle(options.net, earlier)
     parser = None if options.run.aligned and options.compose.mask == "auto" else _find_parser(options.compose.mask)
-    detector = None if options.run.aligned else _build_detector(options, setup)
+    r50 = None if options.run.aligned else _find_r50(options.faces.detector)
+    needs_torch = parser is not None or r50 is not None
+    short = start_counts and not needs_torch and suits_short_run(options.net, photos)
+    setup = settle(options.net, earlier, short=short)
+    if short and setup.runtime == "onnx" and earlier is None:
+        setup = replace(
+            setup, precision_reason=f"{setup.precision_reason}; a short run, for which PyTorch starts too slowly"
+        )
+    detector = None
+    if not options.run.aligned:
+        detector = make_detector(options.faces, r50_weights=r50, device=setup.torch_device, threads=1)
     onnx = setup.runtime == "onnx"
     named = None
     if options.net.weights is not None:
@@ -187,15 +199,13 @@ def engine_mark(engine: Engine) -> str:
     return "+".join([engine.detector_name or "aligned", *nets])
 
 
-def _build_detector(options: Options, setup: Setup) -> Detector:
-    r50: Path | None = None
-    if options.faces.detector == "retinaface-r50":
+def _find_r50(detector: str) -> Path | None:
+    """The weights of the ResNet-50, where it is asked for or here."""
+    if detector == "retinaface-r50":
         _require_torch("--detector retinaface-r50", "--detector retinaface-mobile")
-        r50 = require_model("retinaface-r50").path
-    elif options.faces.detector == "auto":
-        found = find_model(MODELS["retinaface-r50"]) if _has_torch() else None
-        r50 = found.path if found else None
-    return make_detector(options.faces, r50_weights=r50, device=setup.torch_device, threads=1)
+        return require_model("retinaface-r50").path
+    found = find_model(MODELS["retinaface-r50"]) if detector == "auto" and _has_torch() else None
+    return found.path if found else None
 
 
 def _has_torch() -> bool:

@@ -23,7 +23,7 @@ from gpen_cli import __version__
 from gpen_cli.aligned_faces import TEMPLATE, example_crops
 from gpen_cli.data import UInt8Image
 from gpen_cli.device import Setup, cpu_count, require_onnx
-from gpen_cli.errors import DeviceError, OutputError, WeightsError
+from gpen_cli.errors import DeviceError, OutputError, UsageError, WeightsError
 from gpen_cli.models.gpen import Gpen
 from gpen_cli.models.onnx_form import OnnxForm
 from gpen_cli.models.stylegan2 import fold_constants
@@ -31,6 +31,7 @@ from gpen_cli.options import ExportOptions
 from gpen_cli.parity import Parity, parity
 from gpen_cli.runtime.onnx import MEAN_OUTPUT, OnnxGpen
 from gpen_cli.runtime.onnx_graph import OPSET, checked, tidied
+from gpen_cli.runtime.onnx_linked import linked
 from gpen_cli.runtime.torch_gpen import TorchGpen
 from gpen_cli.weights.find import FoundWeights, cached_onnx_path, content_sha256, find_cached_onnx, from_path
 from gpen_cli.weights.load import load_gpen
@@ -50,7 +51,7 @@ _FP16_LIMIT = 65504.0 / 2
 def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> list[Parity]:
     """Writes ``target`` and returns the figures of its check. A failing export leaves no file, and what was there before.
 
-    Raises UsageError (target), WeightsError, DeviceError (onnx missing, parity), OutputError.
+    Raises UsageError (target, linked), WeightsError, DeviceError (onnx missing, parity), OutputError.
     """
     require_onnx("Exporting")
     check_target(target, overwrite=options.overwrite)
@@ -59,6 +60,10 @@ def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> l
     crops = example_crops(size)
     if options.precision == "fp16":
         _require_range(weights, crops)
+    if options.linked and weights.path.resolve().parent != target.resolve().parent:
+        raise UsageError(
+            f"--linked: {weights.path.name} has to lie beside the graph; write it into {weights.path.parent}."
+        )
     about = OnnxExport(
         model=weights.name,
         crop_size=size,
@@ -68,9 +73,13 @@ def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> l
         source_sha256=content_sha256(weights),
         io=options.io,
         precision=options.precision,
+        linked=weights.path.name if options.linked else "",
     )
-    model = sealed(checked(tidied(_drawn(net, options), about.metadata()), OPSET, batch=options.batch))
-    with replacing(target, model) as file:
+    proto = tidied(_drawn(net, options), about.metadata())
+    model = checked(proto, OPSET, batch=options.batch)
+    if options.linked:
+        model = linked(proto, load_gpen(weights.path), weights.path).SerializeToString(deterministic=True)
+    with replacing(target, sealed(model)) as file:
         return _compare(weights, FoundWeights(file, None, export=read_export(file)), crops, options)
 
 

@@ -11,9 +11,9 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from gpen_cli.data import Photo, UInt8Image
-from gpen_cli.errors import OutputError, PhotoError
+from gpen_cli.errors import PhotoError
 from gpen_cli.photos.metadata import PROVENANCE, is_our_output
-from gpen_cli.photos.write import write_atomically
+from gpen_cli.photos.write import make_folder, write_atomically
 from gpen_cli.restoration import Restoration
 from gpen_cli.upscale import enlarge
 
@@ -66,7 +66,7 @@ def save_face_pictures(
     """``<label>_face01_crop.png`` and ``_face01_restored.png`` … in ``folder``: what the net saw and what it answered."""
     for number, (crop, restored) in enumerate(pairs, start=1):
         stem = folder / f"{label}_face{number:02d}"
-        _make_folder(stem.parent)
+        make_folder(stem.parent)
         for kind, pixels in (("crop", crop), ("restored", restored)):
             path = stem.with_name(f"{stem.name}_{kind}.png")
             if not overwrite:
@@ -76,15 +76,8 @@ def save_face_pictures(
 
 def save_mask(file: Path, mask: UInt8Image) -> None:
     """The (H, W) mask as a gray PNG."""
-    _make_folder(file.parent)
+    make_folder(file.parent)
     write_atomically(file, _png(Image.fromarray(mask)))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}; name another.") from error
 
 
 def _eight_bit(pixels: np.ndarray) -> UInt8Image:

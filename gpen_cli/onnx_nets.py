@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpen_cli.device import Setup, has_package, resolve_runtime, resolve_setup
+from gpen_cli.device import Setup, has_package, may_have_gpu, resolve_runtime, resolve_setup
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.options import NetOptions
+from gpen_cli.runtime.choice import FACES_A_PHOTO
 from gpen_cli.weights.find import (
     FoundWeights,
     find_cached_onnx,
@@ -18,14 +19,41 @@ from gpen_cli.weights.find import (
     find_onnx,
     from_path,
     missing_sentence,
+    restorer_names,
     user_folders,
 )
-from gpen_cli.weights.table import Model
+from gpen_cli.weights.table import MODELS, Model
+
+SHORT_RUN_FACES = 20
+"""Up to so many faces onnxruntime is done first on a CPU: PyTorch takes over a second longer to start, and where its eager
+passes are faster (CPUs with bf16) it is by a hundredth of a second a face. Beyond, a compiled net may be at hand."""
+_LARGEST_SHORT = 256
+"""Crop size; a larger net's passes in PyTorch are faster by more than its start costs."""
 
 
-def settle(options: NetOptions, earlier: Setup | None) -> Setup:
-    """The setup of a run, whichever runtime it takes; see ``device.resolve_setup``. Raises UsageError, DeviceError."""
-    runtime = resolve_runtime(options, earlier)
+def suits_short_run(options: NetOptions, photos: int | None) -> bool:
+    """Whether a run of so many photos is done first with ONNX nets, nothing speaks for PyTorch, and its nets are here as ONNX."""
+    plain = (options.runtime, options.compile, options.provider, options.weights) == ("auto", "auto", "auto", None)
+    if not plain or options.precision not in ("auto", "fp32") or photos is None or not has_package("torch"):
+        return False
+    on_cpu = options.device == "cpu" or (options.device == "auto" and not may_have_gpu())
+    if not on_cpu or photos * FACES_A_PHOTO > SHORT_RUN_FACES:
+        return False
+    named = options.model != "auto"
+    rows = [MODELS[name] for name in restorer_names() if options.model in ("auto", name)]
+    try:
+        present = [row for row in rows if find_model(row, in_caches=named) is not None]
+        return bool(present) and all((row.crop_size or 0) <= _LARGEST_SHORT and find_onnx(row) for row in present)
+    except WeightsError:  # said where the net is loaded
+        return False
+
+
+def settle(options: NetOptions, earlier: Setup | None, *, short: bool = False) -> Setup:
+    """The setup of a run, whichever runtime it takes; see ``device.resolve_setup``. Raises UsageError, DeviceError.
+
+    short: see ``suits_short_run``.
+    """
+    runtime = "onnx" if short and earlier is None else resolve_runtime(options, earlier)
     if earlier is not None and (earlier.runtime == "onnx") != (runtime == "onnx"):
         earlier = None  # nothing of it can be taken up
     if runtime != "onnx":
@@ -48,6 +76,8 @@ def known_onnx(models: Sequence[Model], options: NetOptions, *, in_caches: bool)
     missing: WeightsError | None = None
     for model in models:
         found = find_onnx(model)
+        if found is not None and found.export and found.export.linked and options.precision == "fp16":
+            found = None  # the linked graph is fp32
         if found is None:
             weights = find_model(model, in_caches=in_caches)
             if weights is None:
@@ -93,8 +123,9 @@ def _made(weights: FoundWeights, options: NetOptions) -> FoundWeights:
     missing = [name for name in ("torch", "onnx") if not has_package(name)]
     if missing:
         source = f"--model {weights.model.name}" if weights.model else f"--weights {weights.path}"
+        source += " --precision fp16" if precision == "fp16" else ""
         raise _CannotMakeError(
-            f"{weights.name} is not here as an ONNX file, and making one takes {' and '.join(missing)}, which is not installed "
+            f"{weights.name} is not here as an ONNX file, and making one takes {' and '.join(missing)}, not installed here "
             f"(python -m pip install 'gpen-cli[onnx]'). Where it is: gpen export {source} -o {weights.name}.onnx; put that into "
             f"{user_folders()[0]}{_or_get(weights.model)}, or name it with --weights."
         )

@@ -27,6 +27,22 @@ NO_FACE = ("copy", "skip", "fail")
 FORMATS = ("png", "jpg", "webp", "bmp", "tiff", "same")
 
 
+def parse_number(text: str) -> float:
+    """A number in ASCII digits: Python's ``float`` also takes １２ and 1_000, which are likelier a slip. Raises ValueError."""
+    return float(_plain(text))
+
+
+def parse_whole(text: str) -> int:
+    """A whole number in ASCII digits. Raises ValueError."""
+    return int(_plain(text))
+
+
+def _plain(text: str) -> str:
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text!a} is not written in ASCII digits")
+    return text
+
+
 def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UsageError(f"{flag} {value!r} is not known; choose one of: {', '.join(allowed)}.")
@@ -74,9 +90,9 @@ class FaceOptions:
 class NetOptions:
     """Which net restores, and on what. batch_size: faces in one forward pass on a device that gains from it.
 
-    runtime ``auto``: onnx for an .onnx file or where PyTorch is not installed; else a CUDA graph on a CUDA device, and on
-    others eager, or compiled when compile ``auto`` finds that it pays (``runtime/choice.py``). provider: where onnxruntime
-    computes (``runtime/providers.py``).
+    runtime ``auto``: onnx for an .onnx file, where PyTorch is not installed, and for short runs (``onnx_nets.py``); else a CUDA
+    graph on a CUDA device, and on others eager, or compiled when compile ``auto`` finds that it pays (``runtime/choice.py``).
+    provider: where onnxruntime computes (``runtime/providers.py``).
     """
 
     model: str = "auto"
@@ -124,18 +140,24 @@ class NetOptions:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What ``gpen export`` writes. batch: faces in one pass, None for any number (``dynamic``)."""
+    """What ``gpen export`` writes. batch: faces in one pass, None for any number (``dynamic``).
+
+    linked: the graph alone, which takes its numbers from the .safetensors file beside it.
+    """
 
     precision: str = "fp32"
     io: str = "float"
     batch: int | None = None
     overwrite: bool = False
+    linked: bool = False
 
     def __post_init__(self) -> None:
         _one_of("--precision", self.precision, EXPORT_PRECISIONS)
         _one_of("--io", self.io, EXPORT_IO)
         if self.batch is not None:
             _within("--batch", self.batch, 1, 256)
+        if self.linked and self.precision != "fp32":
+            raise UsageError(f"--linked computes in fp32, not {self.precision}; leave one out.")
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ def _require_export(source: Path) -> OnnxExport:
     about = read_export(source)
     if about is None:
         raise WeightsError(f"{source} was not made by gpen export; export the net from its weights first.")
+    if about.linked:
+        raise WeightsError(f"{source} was exported with --linked; int8 is made of a whole file, so export it without.")
     if about.precision != "fp32":
         raise WeightsError(f"{source} is in {about.precision}; int8 is made of a file of gpen export --precision fp32.")
     return about

@@ -202,6 +202,7 @@ class TestErrors:
         "arguments",
         [
             [], ["--fidelity-weight", "3"], ["--fidelity-weight", "nan"], ["--upscale", "9"], ["--upscale", "big"],
+            ["--upscale", "２"],
             ["--device", "tpu"], ["--mask", "round"], ["--model", "gpen-bfr-9000"], ["--det-threshold", "2"],
             ["--quality", "0"], ["--min-face", "50", "--max-face", "20"], ["--only-center", "--only-largest"],
             ["--overwrite", "--skip-existing"], ["-o", "x.xyz"], ["-o", "x.png", "--format", "jpg"],

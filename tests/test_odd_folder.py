@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pictures import saved
 from PIL import Image, ImageCms
 from stand_ins import StandInNet, engine_of
 from test_colour import P3
@@ -54,12 +54,6 @@ def base(astronaut) -> Image.Image:
     return Image.fromarray(astronaut[:256, 100:356]).resize((120, 90))
 
 
-def encoded(picture: Image.Image, kind: str, **options) -> bytes:
-    stream = io.BytesIO()
-    picture.save(stream, kind, **options)
-    return stream.getvalue()
-
-
 def write_good(folder: Path, base: Image.Image) -> dict[str, dict]:
     """Files that must be restored; name -> what is special: depth, alpha, gray, icc, shape."""
     good: dict[str, dict] = {}
@@ -75,47 +69,47 @@ def write_good(folder: Path, base: Image.Image) -> dict[str, dict]:
         exif = Image.Exif()
         exif[274], exif[271] = orientation, "ACME"
         for kind in ("JPEG", "PNG", "WEBP", "TIFF"):
-            put(f"exif{orientation}.{kind.lower()}", encoded(stored, kind, exif=exif), upright=True)
-    put("gray.png", encoded(base.convert("L"), "PNG"), gray=True)
-    put("bilevel.png", encoded(base.convert("1"), "PNG"), gray=True)
+            put(f"exif{orientation}.{kind.lower()}", saved(stored, kind, exif=exif), upright=True)
+    put("gray.png", saved(base.convert("L"), "PNG"), gray=True)
+    put("bilevel.png", saved(base.convert("1"), "PNG"), gray=True)
     deep = (np.asarray(base).astype(np.uint16) * 257) | 3
     put("deep.png", deep_png(deep), depth=16)
     put("deep.tif", tiff(deep, photometric="rgb"), depth=16)
     gray16 = np.asarray(base.convert("L")).astype(np.uint16) * 257
-    put("gray16.png", encoded(Image.fromarray(gray16), "PNG"), depth=16, gray=True)
+    put("gray16.png", saved(Image.fromarray(gray16), "PNG"), depth=16, gray=True)
     alpha = Image.new("L", base.size, 0)
     alpha.paste(255, (10, 10, 100, 80))
-    put("alpha.png", encoded(Image.merge("RGBA", [*base.split(), alpha]), "PNG"), alpha=True)
-    put("la.png", encoded(Image.merge("LA", [base.convert("L"), alpha]), "PNG"), alpha=True, gray=True)
-    put("palette.png", encoded(base.quantize(32), "PNG", transparency=0), alpha=True)
-    put("cmyk.jpg", encoded(base.convert("CMYK"), "JPEG"))
-    put("p3.jpg", encoded(base, "JPEG", icc_profile=P3), icc=P3)
+    put("alpha.png", saved(Image.merge("RGBA", [*base.split(), alpha]), "PNG"), alpha=True)
+    put("la.png", saved(Image.merge("LA", [base.convert("L"), alpha]), "PNG"), alpha=True, gray=True)
+    put("palette.png", saved(base.quantize(32), "PNG", transparency=0), alpha=True)
+    put("cmyk.jpg", saved(base.convert("CMYK"), "JPEG"))
+    put("p3.jpg", saved(base, "JPEG", icc_profile=P3), icc=P3)
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    put("srgb.jpg", encoded(base, "JPEG", icc_profile=srgb, dpi=(300, 300)), icc=srgb)
-    put("still.gif", encoded(base, "GIF"))
-    put("plain.bmp", encoded(base, "BMP"))
+    put("srgb.jpg", saved(base, "JPEG", icc_profile=srgb, dpi=(300, 300)), icc=srgb)
+    put("still.gif", saved(base, "GIF"))
+    put("plain.bmp", saved(base, "BMP"))
     if HAS_AVIF:
-        put("new.avif", encoded(base, "AVIF"))
-    jpeg = encoded(base, "JPEG")
+        put("new.avif", saved(base, "AVIF"))
+    jpeg = saved(base, "JPEG")
     for name in (
         "jpeg_inside.png", "photo.jfif", "UPPER.JPG", "noext", "same.jpg", "a/img.jpg", "b/img.jpg", "photos [2020]/x.jpg",
         "日本 語 😀.jpg", "-dash.jpg", "100%d.jpg", "line\nbreak.jpg", "x" * 240 + ".jpg",
     ):  # fmt: skip
         put(name, jpeg)
     put(os.fsdecode(b"not-utf8-\xff.jpg"), jpeg)
-    put("same.png", encoded(base, "PNG"))
+    put("same.png", saved(base, "PNG"))
     for side in (1, 2, 7):
-        put(f"tiny{side}.png", encoded(base.resize((side, side)), "PNG"), shape=(side, side))
-    put("strip.png", encoded(base.resize((1, 500)), "PNG"), shape=(500, 1))
+        put(f"tiny{side}.png", saved(base.resize((side, side)), "PNG"), shape=(side, side))
+    put("strip.png", saved(base.resize((1, 500)), "PNG"), shape=(500, 1))
     return good
 
 
 def write_bad(folder: Path, base: Image.Image) -> None:
     frames = [base, base.rotate(10), base.rotate(20)]
     for name, kind in (("anim.gif", "GIF"), ("anim.png", "PNG"), ("anim.webp", "WEBP"), ("pages.tif", "TIFF")):
-        (folder / name).write_bytes(encoded(frames[0], kind, save_all=True, append_images=frames[1:]))
+        (folder / name).write_bytes(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
     for suffix, kind in (("jpg", "JPEG"), ("png", "PNG"), ("webp", "WEBP"), ("tif", "TIFF"), ("bmp", "BMP")):
-        data = encoded(base, kind)
+        data = saved(base, kind)
         (folder / f"cut.{suffix}").write_bytes(data[: len(data) // 2])
     (folder / "zero.jpg").write_bytes(b"")
     (folder / "notes.jpg").write_text("I am text")

@@ -16,6 +16,8 @@ from gpen_cli.options import (
     ReadOptions,
     RunOptions,
     WriteOptions,
+    parse_number,
+    parse_whole,
 )
 
 NAN = float("nan")
@@ -49,6 +51,18 @@ WORDS = [
     (WriteOptions, "format", "--format", ["png", "jpg", "webp", "bmp", "tiff", "same", None]),
     (RunOptions, "no_face", "--no-face", ["copy", "skip", "fail"]),
 ]
+
+
+@pytest.mark.parametrize("text", ["１２", "٣", "1_000", "", "one", "1２"])
+def test_a_number_is_written_in_ascii_digits(text):
+    for parse in (parse_number, parse_whole):
+        with pytest.raises(ValueError):
+            parse(text)
+
+
+def test_numbers_as_people_write_them():
+    assert [parse_number(text) for text in ("0.7", " -2 ", "2e7")] == [0.7, -2.0, 2e7]
+    assert parse_whole("95") == 95
 
 
 def refusal(kind, **values) -> str:

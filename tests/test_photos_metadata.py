@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import struct
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import saved
 from PIL import Image
 
 from gpen_cli import __version__
@@ -168,25 +167,23 @@ def test_without_usable_xmp_there_is_a_small_packet_of_ours(packet):
 # -- the mark --
 
 
-def saved(kind: str, **options) -> bytes:
-    target = io.BytesIO()
-    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(target, kind, **options)
-    return target.getvalue()
+def black(kind: str, **options) -> bytes:
+    return saved(Image.new("RGB", (8, 8)), kind, **options)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_the_mark_is_found_in_exif_whoever_wrote_the_file(kind):
     exif, other = Image.Exif(), Image.Exif()
     exif[305], other[305] = PROVENANCE, "gpencil 3"
-    assert is_our_output(saved(kind, exif=exif))
-    assert not is_our_output(saved(kind, exif=other))
-    assert not is_our_output(saved(kind))
+    assert is_our_output(black(kind, exif=exif))
+    assert not is_our_output(black(kind, exif=other))
+    assert not is_our_output(black(kind))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
 def test_the_mark_is_found_in_xmp_alone(kind):
-    assert is_our_output(saved(kind, xmp=xmp_for_output(None, size=(8, 8))))
-    assert not is_our_output(saved(kind, xmp=PACKET))
+    assert is_our_output(black(kind, xmp=xmp_for_output(None, size=(8, 8))))
+    assert not is_our_output(black(kind, xmp=PACKET))
 
 
 def test_the_mark_is_found_in_png_text_alone():
@@ -194,7 +191,7 @@ def test_the_mark_is_found_in_png_text_alone():
 
     text = PngInfo()
     text.add_text("Software", PROVENANCE)
-    assert is_our_output(saved("PNG", pnginfo=text))
+    assert is_our_output(black("PNG", pnginfo=text))
 
 
 @given(
@@ -207,6 +204,6 @@ def test_looking_for_the_mark_never_raises(tail, head):
 
 
 def test_a_cut_off_output_is_nobodys_or_ours_but_never_an_error():
-    data = saved("JPEG", xmp=xmp_for_output(None, size=(8, 8)))
+    data = black("JPEG", xmp=xmp_for_output(None, size=(8, 8)))
     assert {is_our_output(data[:n]) for n in range(0, len(data), 7)} == {True, False}
     assert not is_our_output(struct.pack(">I", 0))

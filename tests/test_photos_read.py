@@ -10,6 +10,7 @@ import zlib
 import cv2
 import numpy as np
 import pytest
+from pictures import saved
 from PIL import Image, ImageCms, features
 from test_colour import P3, lcms
 
@@ -24,12 +25,6 @@ HAS_AVIF = features.check("avif")
 
 def read(data: bytes, options: ReadOptions = OPTIONS) -> Photo:
     return read_photo(data, "photo", options)
-
-
-def saved(picture: Image.Image, kind: str, **options) -> bytes:
-    target = io.BytesIO()
-    picture.save(target, kind, **options)
-    return target.getvalue()
 
 
 def refusal(data: bytes, options: ReadOptions = OPTIONS) -> str:

@@ -12,9 +12,10 @@ import zlib
 
 import numpy as np
 import pytest
+from pictures import saved
 from PIL import Image
 from test_colour import P3
-from test_photos_read import HAS_AVIF, OPTIONS, deep_png, png_chunk, read, refusal, saved, tiff
+from test_photos_read import HAS_AVIF, OPTIONS, deep_png, png_chunk, read, refusal, tiff
 
 from gpen_cli.errors import PhotoError
 from gpen_cli.options import ReadOptions

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import saved
 from PIL import Image
 from test_colour import GRAY_22, P3, lcms
 from test_photos_metadata import MAKER_NOTE, PACKET, camera_exif, parsed
@@ -233,12 +234,6 @@ def test_gray_in_webp_looks_the_same_without_its_gray_profile(small):
 
 def test_odd_inputs_make_the_whole_trip(small):
     """Bilevel, palette with transparency, gray with alpha and CMYK, read and written as PNG and read again."""
-
-    def saved(picture: Image.Image, kind: str, **options) -> bytes:
-        target = io.BytesIO()
-        picture.save(target, kind, **options)
-        return target.getvalue()
-
     picture = Image.fromarray(small)
     for data in (
         saved(picture.convert("1"), "PNG"),

@@ -7,8 +7,9 @@ import threading
 
 import numpy as np
 import pytest
+from pictures import saved
 from PIL import Image, ImageFile
-from test_photos_read import deep_png, png_chunk, saved
+from test_photos_read import deep_png, png_chunk
 
 from gpen_cli.errors import PhotoError
 from gpen_cli.options import ReadOptions

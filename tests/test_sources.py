@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from pictures import saved
 from PIL import Image
 
 from gpen_cli import fetch as fetch_module
@@ -27,9 +28,7 @@ NOBODY = 65534
 
 
 def picture(kind: str = "JPEG") -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (20, 10), "teal").save(stream, kind)
-    return stream.getvalue()
+    return saved(Image.new("RGB", (20, 10), "teal"), kind)
 
 
 def put(folder: Path, *names: str, content: bytes | None = None) -> None:

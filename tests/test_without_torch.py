@@ -67,7 +67,12 @@ def test_an_onnx_net_restores_and_a_folder_of_photos_too(onnx_file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 4, "gpen export --model gpen-open-256"),
+        (("--model", "gpen-bfr-512"), 4, "gpen-bfr-512 is not on this machine"),
+        (
+            ("--weights", "pretrained_models/gpen-open-256.safetensors", "--precision", "fp16"),
+            4,
+            "gpen export --model gpen-open-256 --precision fp16 -o gpen-open-256.onnx",
+        ),
         (("--runtime", "eager", "--device", "cpu"), 5, "needs PyTorch, which is not installed"),
         (("--mask", "parse"), 5, "--mask parse needs PyTorch and facexlib"),
         (("--detector", "retinaface-r50"), 5, "--detector retinaface-r50 needs PyTorch and facexlib"),
@@ -77,6 +82,15 @@ def test_what_needs_torch_says_so_in_one_sentence(tmp_path, arguments, code, wor
     result = gpen("enhance", "examples/astronaut.jpg", "-o", tmp_path / "x.png", *arguments, cache=tmp_path)
     assert (result.returncode, words in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_embedded_net_needs_nothing_but_its_graph(tmp_path):
+    result = gpen("enhance", "examples/astronaut.jpg", "-o", tmp_path / "x.png", cache=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert re.search(
+        r"net: gpen-open-256 .*gpen-open-256\.onnx.*fp32 \(the ONNX file's own\), runtime onnx on cpu", result.stderr
+    )
+    assert "1 found, 1 restored" in result.stderr
 
 
 def test_exporting_says_so_too(tmp_path):

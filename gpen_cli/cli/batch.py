@@ -71,7 +71,7 @@ def batch(
     Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
     """
     from gpen_cli import log
-    from gpen_cli.cli.files import make_folder, require_log_file, require_suffix
+    from gpen_cli.cli.files import require_log_file, require_suffix
     from gpen_cli.cli.run import RunFlags, run_jobs, run_rounds
     from gpen_cli.naming import plan_batch, plan_in_place
     from gpen_cli.sources import find_photos, require_photo_folder
@@ -95,7 +95,7 @@ def batch(
         if watch:
             if in_place or shared.dry_run:
                 raise UsageError("--watch needs an OUTPUT folder and real work; leave --in-place and --dry-run out.")
-            make_folder(output)
+            _prepare_folders(output, [])
             rounds = _watched(input, output, exclude or (), shared, format_name=options.write.format)
             raise typer.Exit(run_rounds(rounds, options, flags, total=None))
         found = find_photos(input, exclude=exclude or (), leave_out=None if in_place else output)
@@ -114,8 +114,9 @@ def batch(
 
 def _prepare_folders(output: Path, jobs: Sequence[Job]) -> None:
     """Makes the folders of results and removes what a killed run left in them. Raises OutputError."""
-    from gpen_cli.cli.files import make_folder, make_folders
+    from gpen_cli.cli.files import make_folders
     from gpen_cli.photos.temporary import remove_leftovers
+    from gpen_cli.photos.write import make_folder
 
     make_folder(output)
     make_folders(jobs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.options import COMPILE, NetOptions, Options, RunOptions
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def _measure(options: NetOptions) -> None:
     engine = build_engine(Options(net=plain, run=RunOptions(aligned=True)))
     choice, setup = engine.choices[0], engine.setup
     device = setup.only_device("name the one to measure")
-    print(f"{choice.name}, {choice.crop_size} px, {device}, {setup.threads} thread(s): seconds a face")
+    with text_may_go_unread():
+        print(f"{choice.name}, {choice.crop_size} px, {device}, {setup.threads} thread(s): seconds a face")
     table = Table("flags", *(Column(name, no_wrap=True) for name in ("s a face", "range", "ready, s")))
     results: list[Measured] = []
     console = Console()
@@ -60,7 +61,8 @@ def _measure(options: NetOptions) -> None:
                 table.add_row(item.candidate.flags, f"{item.seconds:.3f}", spread, f"{item.ready:.1f}")
             else:
                 table.add_row(item.candidate.flags, "–", item.error, "")
-    console.print(table)
     fastest = best(results)
-    if fastest is not None:
-        print(f"fastest here: {fastest.candidate.flags}")
+    with text_may_go_unread():
+        console.print(table)
+        if fastest is not None:
+            print(f"fastest here: {fastest.candidate.flags}")

@@ -51,8 +51,11 @@ def _stoppable() -> Iterator[None]:
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """Runs a command's body; leaves by ``typer.Exit`` with the code of design.md, never by a traceback of the user's fault."""
+def exit_codes(stopped: str = "what was finished stays") -> Iterator[None]:
+    """Runs a command's body; leaves by ``typer.Exit`` with the code of design.md, never by a traceback of the user's fault.
+
+    stopped: what is true of this command once Ctrl-C or SIGTERM has ended it.
+    """
     try:
         with _stoppable():
             _require_working_folder()
@@ -61,13 +64,13 @@ def exit_codes() -> Iterator[None]:
         _say(str(error))
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        _say("interrupted; what was finished stays.")
+        _say(f"interrupted; {stopped}.")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        _say("told to stop; what was finished stays.")
+        _say(f"told to stop; {stopped}.")
         raise typer.Exit(TERMINATED) from None
     except BrokenPipeError:
-        # Paths that nobody reads are let go (``run.py``); a picture that nobody took is a result that was not delivered.
+        # Text that nobody reads is let go; a picture that nobody took is a result that was not delivered.
         silence_stdout()
         _say("what reads standard output has gone, so the picture was not delivered; give -o FILE.")
         raise typer.Exit(OutputError.exit_code) from None
@@ -94,6 +97,22 @@ def _report_bug() -> NoReturn:
     traceback.print_exc()
     _say("this is an error inside gpen; please report it with the lines above.")
     raise typer.Exit(1) from None
+
+
+@contextmanager
+def text_may_go_unread() -> Iterator[None]:
+    """For printing help, lists, paths: who reads standard output may have seen enough (``| head -1``), which is no failure.
+
+    The first line that nobody takes ends the block; the command goes on, and so does its exit code.
+    """
+    try:
+        yield
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
+    except BrokenPipeError:
+        silence_stdout()
+    except SystemExit:  # Rich's answer to a pipe without a reader (``Console.on_broken_pipe``); it has silenced stdout
+        pass
 
 
 def silence_stdout() -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.errors import UsageError
-from gpen_cli.options import EXPORT_IO, EXPORT_PRECISIONS, ExportOptions
+from gpen_cli.options import EXPORT_IO, EXPORT_PRECISIONS, ExportOptions, parse_whole
 
 
 def export(
@@ -35,6 +35,12 @@ def export(
     batch: Annotated[
         str, typer.Option("--batch", metavar="N|dynamic", help="Faces in one pass; dynamic takes any number.")
     ] = "dynamic",
+    linked: Annotated[
+        bool,
+        typer.Option(
+            "--linked", help="The graph alone, 0.2 MB: it needs the .safetensors file, which has to lie beside it."
+        ),
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing file that gpen export did not make.")
     ] = False,
@@ -47,11 +53,14 @@ def export(
 
     with exit_codes():
         log.set_up("info", None)
-        options = ExportOptions(precision=precision, io=io, batch=_parse_batch(batch), overwrite=overwrite)
+        options = ExportOptions(
+            precision=precision, io=io, batch=_parse_batch(batch), overwrite=overwrite, linked=linked
+        )
         if (model is None) == (weights is None):
             raise UsageError("Which net? Give one of --model NAME (gpen models list) and --weights FILE.")
         _export(output, model, weights=weights, options=options)
-        print(output)
+        with text_may_go_unread():
+            print(output)
 
 
 def _export(output: Path, model: str | None, *, weights: Path | None, options: ExportOptions) -> None:
@@ -78,6 +87,6 @@ def _parse_batch(text: str) -> int | None:
     if text.lower() == "dynamic":
         return None
     try:
-        return int(text)
+        return parse_whole(text)
     except ValueError:
         raise UsageError(f"--batch {text!r} is no number; give dynamic, or a number from 1 to 256.") from None

@@ -7,23 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpen_cli.data import Job
-from gpen_cli.errors import OutputError, UsageError
+from gpen_cli.errors import UsageError
 from gpen_cli.naming import check_suffix
 from gpen_cli.photos.formats import HEAD_BYTES, looks_like_image, resolve_format
 
 
-def make_folder(folder: Path) -> None:
-    """Makes the output folder. Raises OutputError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"The output folder {folder} cannot be made: {error.strerror or error}; name another folder."
-        ) from error
-
-
 def make_folders(jobs: Sequence[Job]) -> None:
     """Makes every folder that results will lie in. Raises OutputError."""
+    from gpen_cli.photos.write import make_folder  # NumPy and Pillow: not before a usage error
+
     for folder in sorted({job.target.parent for job in jobs if job.target is not None}):
         make_folder(folder)
 

@@ -32,6 +32,7 @@ from gpen_cli.options import (
     ReadOptions,
     RunOptions,
     WriteOptions,
+    parse_number,
 )  # fmt: skip
 
 _RESULT = "Result"
@@ -346,7 +347,7 @@ def parse_upscale(text: str) -> float | None:
     if text.lower() == "auto":
         return None
     try:
-        return float(text)
+        return parse_number(text)
     except ValueError:
         raise UsageError(f"--upscale {text!r} is no number; give auto or a number from 1 to 4.") from None
 

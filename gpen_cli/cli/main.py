@@ -10,7 +10,9 @@ from gpen_cli import __version__
 from gpen_cli.cli.batch import batch
 from gpen_cli.cli.bench import bench
 from gpen_cli.cli.enhance import enhance
+from gpen_cli.cli.exits import text_may_go_unread
 from gpen_cli.cli.export import export
+from gpen_cli.cli.help import Command, Group
 from gpen_cli.cli.models import app as models_app
 from gpen_cli.cli.quantize import quantize
 from gpen_cli.cli.serve import serve
@@ -18,25 +20,27 @@ from gpen_cli.cli.train import app as train_app
 
 app = typer.Typer(
     name="gpen",
+    cls=Group,
     help="Restore the faces in blurred, small, scanned or badly compressed portraits.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("enhance")(enhance)
-app.command("batch")(batch)
-app.command("export")(export)
-app.command("quantize")(quantize)
-app.command("serve")(serve)
-app.command("bench")(bench)
+app.command("enhance", cls=Command)(enhance)
+app.command("batch", cls=Command)(batch)
+app.command("export", cls=Command)(export)
+app.command("quantize", cls=Command)(quantize)
+app.command("serve", cls=Command)(serve)
+app.command("bench", cls=Command)(bench)
 app.add_typer(models_app, name="models")
 app.add_typer(train_app, name="train")
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"gpen {__version__}")
+        with text_may_go_unread():
+            print(f"gpen {__version__}")
         raise typer.Exit
 
 

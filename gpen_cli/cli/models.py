@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
+from gpen_cli.cli.help import Command, Group
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.weights.find import find_model
 from gpen_cli.weights.table import MODELS, Model
 
-app = typer.Typer(help="The nets: which there are, which are on this machine.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="The nets: which there are, which are on this machine.", no_args_is_help=True)
 
 _COLUMNS = ("name", "present", "size", "licence", "where")
 
@@ -22,7 +23,7 @@ def models() -> None:
     """The nets: which there are, which are on this machine."""
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_models() -> None:
     """Name, whether it is here, size, licence, and where it is or can be had."""
     with exit_codes():
@@ -30,11 +31,12 @@ def list_models() -> None:
         if sys.stdout.isatty():
             _draw(rows)
         else:
-            for row in (_COLUMNS, *rows):
-                print("\t".join(row))
+            with text_may_go_unread():
+                for row in (_COLUMNS, *rows):
+                    print("\t".join(row))
 
 
-@app.command("download")
+@app.command("download", cls=Command)
 def download_models(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Nets by name; gpen models list has them.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to the licences without being asked.")] = False,
@@ -51,7 +53,8 @@ def download_models(
                 _ask(model)
             with _ProgressBar(model) as bar:
                 path = download(model, offline=offline, on_progress=bar.show)
-            print(path)
+            with text_may_go_unread():
+                print(path)
 
 
 def _ask(model: Model) -> None:
@@ -89,7 +92,7 @@ class _ProgressBar:
             self._bar.close()
 
 
-@app.command("verify")
+@app.command("verify", cls=Command)
 def verify_models() -> None:
     """Check every weight file on this machine against its known size and hash, reading it anew."""
     from gpen_cli.weights.find import forget_hashes
@@ -107,18 +110,19 @@ def verify_models() -> None:
                 continue
             if found is not None:
                 known = "whole" if model.sha256 else "no known hash to hold it against"
-                print(f"{model.name}\t{known}\t{found.path}")
+                with text_may_go_unread():
+                    print(f"{model.name}\t{known}\t{found.path}")
         if damaged:
             raise WeightsError(" ".join(damaged))
 
 
-@app.command("path")
+@app.command("path", cls=Command)
 def models_path() -> None:
     """The folders weights are looked for in, in order; downloads go to the one marked."""
     from gpen_cli.weights.download import target_folder
     from gpen_cli.weights.find import all_folders
 
-    with exit_codes():
+    with exit_codes(), text_may_go_unread():
         for folder in all_folders():
             mark = "\tdownloads go here" if folder == target_folder() else ""
             print(f"{folder}{mark}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.errors import SOME_FAILED
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def prepare(
         report = _prepare(photos, out, options)
         for line in report.lines():
             print(line, file=sys.stderr)
-        print(report.index)
+        with text_may_go_unread():
+            print(report.index)
         if report.unreadable:
             raise typer.Exit(SOME_FAILED)
 

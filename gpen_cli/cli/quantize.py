@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.options import QuantizeOptions
 
 
@@ -43,4 +43,5 @@ def quantize(
         for sentence in result.sentences():
             told.info("%s", sentence)
         told.info("%s: %s bytes", output, f"{output.stat().st_size:,}")
-        print(output)
+        with text_may_go_unread():
+            print(output)

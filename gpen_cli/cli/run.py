@@ -102,7 +102,7 @@ class _Run:
         self._is_watch = total is None
         self._ledger = ledger = stack.enter_context(Ledger(flags.manifest)) if flags.manifest else None
         earlier = ledger.setup if ledger and flags.resume else None
-        self._engine = build_engine(options, earlier=earlier, photos=total)
+        self._engine = build_engine(options, earlier=earlier, photos=total, start_counts=True)
         for choice in self._engine.choices:
             log.info("%s", describe_choice(choice, self._engine))
         log.info("detector: %s", self._engine.detector_name or "none, the inputs are aligned crops")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpen_cli.cli.enhance import log_level
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import Options
@@ -91,7 +91,7 @@ def _serve(
     from gpen_cli import log
     from gpen_cli.cli.files import require_log_file
 
-    with exit_codes():
+    with exit_codes("the server is closed"):
         require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
         _require_extra()
@@ -141,9 +141,14 @@ def run(settings: ServeSettings, options: Options, *, engine: Engine | None = No
         try:
             studio.warm()
             app = create_app(studio, settings)
-            run_server(app, listener, settings, lambda: print(link(listener, settings), flush=True))
+            run_server(app, listener, settings, lambda: _print_link(link(listener, settings)))
         finally:
             studio.close()
+
+
+def _print_link(link: str) -> None:
+    with text_may_go_unread():
+        print(link)
 
 
 def _require_extra() -> None:

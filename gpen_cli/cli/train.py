@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
+from gpen_cli.cli.help import Command, Group
 from gpen_cli.cli.prepare import prepare
 from gpen_cli.errors import INTERRUPTED, TERMINATED
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpen_cli.train.config import TrainConfig
 
 app = typer.Typer(
+    cls=Group,
     help="Train a net on aligned faces; make such faces from photos.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -170,7 +172,8 @@ def _train(settings: TrainConfig, *, resume: bool, until: int | None) -> None:
                 100 * done.waiting,
             )
             if processes.writes:
-                print(done.weights)
+                with text_may_go_unread():
+                    print(done.weights)
         if caught:
             raise typer.Exit(INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED)
     finally:
@@ -197,4 +200,4 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-app.command("prepare")(prepare)
+app.command("prepare", cls=Command)(prepare)

@@ -158,8 +158,6 @@ def _with_pillow(
     return target.getvalue()
 
 
-"""Names of files being written (eight hex digits between); one found later is a killed run's leftover."""
-
 _BAD_NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 _REASONS = {
     errno.ENOSPC: "the disk is full",
@@ -199,6 +197,14 @@ def write_atomically(target: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
     _flush_folder(target.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder for results, and those above it. Raises OutputError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"The folder {folder} cannot be made: {error.strerror or error}; name another.") from error
 
 
 def _write_error(target: Path, error: OSError) -> OutputError | PhotoError:

@@ -14,7 +14,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from gpen_cli.detect.region import Region
 from gpen_cli.errors import UsageError
-from gpen_cli.options import Options
+from gpen_cli.options import Options, parse_number, parse_whole
 from gpen_cli.serve.admission import Upload
 from gpen_cli.serve.problems import Problem
 
@@ -227,21 +227,21 @@ def parse_ask(fields: Mapping[str, str], options: Options, models: tuple[str, ..
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        return parse_number(text)
     except ValueError:
         raise UsageError(f"{name} {text[:40]!a} is no number.") from None
 
 
 def _whole(name: str, text: str) -> int:
     try:
-        return int(text)
+        return parse_whole(text)
     except ValueError:
         raise UsageError(f"{name} {text[:40]!a} is no whole number.") from None
 
 
 def _region(text: str) -> Region:
     try:
-        x, y, width, height = (float(part) for part in text.split(","))
+        x, y, width, height = (parse_number(part) for part in text.split(","))
     except ValueError:
         raise UsageError("faces takes four numbers, x,y,width,height in pixels of the photo.") from None
     if not (0 < width < 1e6 and 0 < height < 1e6 and abs(x) < 1e6 and abs(y) < 1e6):  # also refuses NaN

@@ -72,7 +72,7 @@ def _row(row: Mapping[str, str | None], place: str) -> IndexRow:
 
 def _padding(row: Mapping[str, str | None], name: str, place: str) -> int:
     text = row.get(name) or "0"
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise UsageError(f"{place}: {name} is {text!r}; it must be a whole number of pixels, 0 or more.")
     return int(text)
 

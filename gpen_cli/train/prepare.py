@@ -109,7 +109,7 @@ def prepare(
 
 
 def _require_apart(photos: Path, places: Sequence[Path]) -> None:
-    """Raises UsageError for crops below ``photos``: unlike results of ``gpen batch`` they carry no mark by which a run knows them."""
+    """Raises UsageError for crops below ``photos``: unlike results of ``gpen batch`` they carry no mark of gpen."""
     for place in places:
         if place.resolve().is_relative_to(photos.resolve()):
             raise UsageError(

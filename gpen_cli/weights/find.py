@@ -97,8 +97,23 @@ def find_onnx(model: Model) -> FoundWeights | None:
     return None
 
 
-def _known_onnx(path: Path, model: Model) -> FoundWeights:
+def _export_of(path: Path) -> OnnxExport | None:
+    """``read_export``; of a linked graph, its weights are whole too. Raises WeightsError."""
     export = read_export(path)
+    if export is not None and export.linked:
+        weights = path.with_name(export.linked)
+        if not _is_file(weights):
+            raise WeightsError(
+                f"{path} takes its numbers from {export.linked}, which does not lie beside it; put it there, or export "
+                "without --linked."
+            )
+        if file_sha256(weights) != export.source_sha256:
+            raise WeightsError(f"{weights} is damaged, or not the file that {path.name} was made for; export it again.")
+    return export
+
+
+def _known_onnx(path: Path, model: Model) -> FoundWeights:
+    export = _export_of(path)
     if export is not None:
         if model.sha256 is not None and export.source_sha256 != model.sha256:
             raise WeightsError(f"{path} was exported from other weights than those of {model.name}; export it again.")
@@ -191,7 +206,7 @@ def _named_onnx(path: Path, size: int) -> FoundWeights:
     for model in MODELS.values():
         if model.onnx is not None and model.onnx.bytes == size and file_sha256(path) == model.onnx.sha256:
             return FoundWeights(path, model)
-    return FoundWeights(path, None, export=read_export(path))
+    return FoundWeights(path, None, export=_export_of(path))
 
 
 def check_known(path: Path, model: Model) -> Path:

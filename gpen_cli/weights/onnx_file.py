@@ -27,8 +27,8 @@ _GRAPH, _METADATA = 7, 14
 _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 _HEX_DIGITS = 64
-_OTHERS = ("crop_size", "calibration")
-"""Fields of ``OnnxExport`` that are no text, or need not be there."""
+_OPTIONAL = ("calibration", "linked")
+"""Fields of ``OnnxExport`` that need not be there."""
 _HASH_BLOCK = 1 << 22
 
 
@@ -36,7 +36,8 @@ _HASH_BLOCK = 1 << 22
 class OnnxExport:
     """What ``gpen export`` wrote down. io: ``float`` | ``uint8``; precision: ``fp32`` | ``fp16`` | ``int8``; crop_size in pixels.
 
-    calibration: for int8, the faces that ``gpen quantize`` took the ranges from.
+    calibration: for int8, the faces that ``gpen quantize`` took the ranges from. linked: the weight file that has to lie beside
+    the file, in which the graph finds its numbers; empty: they are in the file itself.
     """
 
     model: str
@@ -48,6 +49,7 @@ class OnnxExport:
     io: str
     precision: str
     calibration: str = ""
+    linked: str = ""
 
     def metadata(self) -> dict[str, str]:
         """Key and value as the file holds them."""
@@ -69,10 +71,11 @@ def read_export(path: Path) -> OnnxExport | None:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}; check the path.") from error
     try:
         values = {
-            item.name: metadata[KEY_PREFIX + item.name] for item in fields(OnnxExport) if item.name not in _OTHERS
+            item.name: metadata[KEY_PREFIX + item.name]
+            for item in fields(OnnxExport)
+            if item.name != "crop_size" and (item.name not in _OPTIONAL or KEY_PREFIX + item.name in metadata)
         }
-        calibration = metadata.get(KEY_PREFIX + "calibration", "")
-        return OnnxExport(crop_size=int(metadata[KEY_PREFIX + "crop_size"]), calibration=calibration, **values)
+        return OnnxExport(crop_size=int(metadata[KEY_PREFIX + "crop_size"]), **values)
     except (KeyError, ValueError) as error:
         raise WeightsError(
             f"{path} lacks what gpen export writes into its files ({error}); export it again."

@@ -29,7 +29,6 @@ from typer.testing import CliRunner
 
 import gpen_cli.engine
 from gpen_cli.data import Face, Photo
-from gpen_cli.device import Setup
 from gpen_cli.engine import Engine
 from gpen_cli.options import Options
 from gpen_cli.weights.find import FoundWeights
@@ -101,7 +100,7 @@ class PhotoCount:
 def enter_stand_ins(pause: float = 0.0, samples: Path | None = None) -> None:
     """Through the one door real engines come from; nothing else of gpen is changed."""
 
-    def build_engine(options: Options, *, earlier: Setup | None = None, photos: int | None = 1) -> Engine:
+    def build_engine(options: Options, **_: object) -> Engine:
         engine = engine_of(detector=OneFace())  # type: ignore[arg-type]
         engine.add_net(SlowNet(pause, samples), FoundWeights(Path(__file__), None))
         return engine

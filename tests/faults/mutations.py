@@ -6,9 +6,9 @@ import io
 import random
 import struct
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from pictures import saved
 from PIL import Image, ImageCms, features
 from test_photos_read import deep_png, tiff
 
@@ -27,37 +27,37 @@ def seeds() -> dict[str, bytes]:
     exif[274], exif[271], exif[306] = 6, "ACME", "2026:11:30 12:00:00"
     icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     made = {
-        "jpeg": _saved(rgb, "JPEG", exif=exif, icc_profile=icc, dpi=(300, 300)),
-        "jpeg-progressive": _saved(rgb, "JPEG", progressive=True, quality=92),
-        "jpeg-gray": _saved(gray, "JPEG"),
-        "jpeg-cmyk": _saved(rgb.convert("CMYK"), "JPEG"),
-        "jpeg-restarts": _saved(rgb, "JPEG", restart_marker_blocks=2, subsampling="4:2:0"),
-        "mpo": _saved(rgb, "MPO", save_all=True, append_images=[rgb]),
-        "png": _saved(rgb, "PNG", exif=exif, icc_profile=icc),
-        "png-alpha": _saved(rgba, "PNG"),
-        "png-palette": _saved(rgb.quantize(16), "PNG", transparency=1),
-        "png-bilevel": _saved(gray.convert("1"), "PNG"),
+        "jpeg": saved(rgb, "JPEG", exif=exif, icc_profile=icc, dpi=(300, 300)),
+        "jpeg-progressive": saved(rgb, "JPEG", progressive=True, quality=92),
+        "jpeg-gray": saved(gray, "JPEG"),
+        "jpeg-cmyk": saved(rgb.convert("CMYK"), "JPEG"),
+        "jpeg-restarts": saved(rgb, "JPEG", restart_marker_blocks=2, subsampling="4:2:0"),
+        "mpo": saved(rgb, "MPO", save_all=True, append_images=[rgb]),
+        "png": saved(rgb, "PNG", exif=exif, icc_profile=icc),
+        "png-alpha": saved(rgba, "PNG"),
+        "png-palette": saved(rgb.quantize(16), "PNG", transparency=1),
+        "png-bilevel": saved(gray.convert("1"), "PNG"),
         "png-16": deep_png(deep[..., :3]),
         "png-16-alpha": deep_png(deep),
         "png-interlaced": _interlaced(rgb),
-        "webp": _saved(rgb, "WEBP", exif=exif, icc_profile=icc),
-        "webp-lossless": _saved(rgba, "WEBP", lossless=True),
-        "bmp": _saved(rgb, "BMP"),
-        "bmp-palette": _saved(rgb.quantize(16), "BMP"),
-        "gif": _saved(rgb.quantize(32), "GIF"),
-        "tiff": _saved(rgb, "TIFF", exif=exif, icc_profile=icc),
-        "tiff-lzw": _saved(rgb, "TIFF", compression="tiff_lzw"),
-        "tiff-jpeg": _saved(rgb, "TIFF", compression="jpeg"),
-        "tiff-packbits": _saved(rgba, "TIFF", compression="packbits"),
-        "tiff-fax": _saved(gray.convert("1"), "TIFF", compression="group4"),
+        "webp": saved(rgb, "WEBP", exif=exif, icc_profile=icc),
+        "webp-lossless": saved(rgba, "WEBP", lossless=True),
+        "bmp": saved(rgb, "BMP"),
+        "bmp-palette": saved(rgb.quantize(16), "BMP"),
+        "gif": saved(rgb.quantize(32), "GIF"),
+        "tiff": saved(rgb, "TIFF", exif=exif, icc_profile=icc),
+        "tiff-lzw": saved(rgb, "TIFF", compression="tiff_lzw"),
+        "tiff-jpeg": saved(rgb, "TIFF", compression="jpeg"),
+        "tiff-packbits": saved(rgba, "TIFF", compression="packbits"),
+        "tiff-fax": saved(gray.convert("1"), "TIFF", compression="group4"),
         "tiff-16": tiff(deep[..., :3].copy(), photometric="rgb", compression="adobe_deflate", predictor=True),
         "tiff-16-big-endian": tiff(deep[..., :3].copy(), photometric="rgb", byteorder=">"),
         "tiff-16-tiled": tiff(deep[..., :3].copy(), photometric="rgb", tile=(16, 16)),
-        "tiff-cmyk": _saved(rgb.convert("CMYK"), "TIFF", compression="tiff_deflate"),
+        "tiff-cmyk": saved(rgb.convert("CMYK"), "TIFF", compression="tiff_deflate"),
     }
     if features.check("avif"):
-        made["avif"] = _saved(rgb, "AVIF", exif=exif)
-        made["avif-alpha"] = _saved(rgba, "AVIF")
+        made["avif"] = saved(rgb, "AVIF", exif=exif)
+        made["avif-alpha"] = saved(rgba, "AVIF")
     return made | _heif(rgb)
 
 
@@ -69,12 +69,6 @@ def _heif(rgb: Image.Image) -> dict[str, bytes]:
     target = io.BytesIO()
     pillow_heif.from_pillow(rgb.resize((64, 64))).save(target, quality=80)
     return {"heic": target.getvalue()}
-
-
-def _saved(picture: Image.Image, kind: str, **options: Any) -> bytes:
-    target = io.BytesIO()
-    picture.save(target, kind, **options)
-    return target.getvalue()
 
 
 def _interlaced(rgb: Image.Image) -> bytes:

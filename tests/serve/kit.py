@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
+from pictures import saved
 from PIL import Image
 from stand_ins import StandInNet, engine_of, face_at
 
@@ -67,9 +68,7 @@ class HeldNet(StandInNet):
 
 def png(colour=(40, 90, 160), size=(128, 128)) -> bytes:
     """A flat picture's file."""
-    stream = io.BytesIO()
-    Image.new("RGB", size, colour).save(stream, "PNG")
-    return stream.getvalue()
+    return saved(Image.new("RGB", size, colour), "PNG")
 
 
 def pixels_of(data: bytes) -> np.ndarray:

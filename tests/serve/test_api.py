@@ -217,6 +217,7 @@ def test_415_another_kind_of_body(serve):
         ("fidelity_weight", "3"), ("fidelity_weight", "nan"), ("fidelity_weight", "much"), ("upscale", "9"),
         ("upscale", "inf"), ("color_fix", "sepia"), ("sharpen", "-1"), ("format", "exe"), ("quality", "101"),
         ("quality", "9.5"), ("faces", "1,2,3"), ("faces", "1,2,3,nan"), ("faces", "1,2,0,5"), ("faces", "a,b,c,d"),
+        ("faces", "１,2,30,30"), ("faces", "1,2,3_0,30"), ("quality", "９５"), ("upscale", "２"),
         ("no_face", "skip"), ("model", "x" * 300), ("strenght", "1"), ("image2", "1"),
     ],
 )  # fmt: skip

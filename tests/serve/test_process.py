@@ -78,6 +78,7 @@ def test_it_answers_and_finishes_what_runs_when_told_to_stop(stop, code):
         errors = process.stderr.read()
         assert "Traceback" not in errors
         assert "POST /enhance 200" in errors
+        assert errors.rstrip().endswith("the server is closed."), "and nothing is said of files, which it has none of"
         with pytest.raises(OSError, match="refused"):
             urllib.request.urlopen(link, timeout=5)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from pictures import saved
 from PIL import Image
 
 from gpen_cli.data import Face
@@ -133,9 +133,7 @@ def patch_in_black(left: int = 400, top: int = 100, side: int = 128) -> bytes:
 
 
 def png_of(picture: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(picture).save(stream, "PNG")
-    return stream.getvalue()
+    return saved(Image.fromarray(picture), "PNG")
 
 
 def test_a_face_that_only_a_closer_look_shows_is_restored(serve):
@@ -164,6 +162,8 @@ def test_a_region_without_a_face_gets_the_same_sentence_as_ever(serve):
     assert body["report"]["status"] == "no_face"
     assert "no face found" in body["report"]["warnings"][0]
     assert "min_face" not in body["report"]["warnings"][0], "no form has that field"
+    answer = server.enhance(patch_in_black(), faces="5000,5000,100,100")
+    assert (answer.status_code, answer.headers["X-Gpen-Restored"]) == (200, "0")
     outside = {"faces": "5000,5000,100,100", "no_face": "fail"}
     assert "no face" in problem(server.enhance(patch_in_black(), **outside), 422, "no-face")
     assert "lies in the region" in problem(server.enhance(png(BLUE), **outside), 422, "no-face")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,6 +12,7 @@ pytest.importorskip("schemathesis")
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pictures import saved
 from PIL import Image
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
@@ -32,9 +32,7 @@ CASES += [(*operation, kind, 80) for operation in PHOTOS for kind in (RIGHT, WRO
 
 
 def small(kind: str) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (40, 30), (90, 60, 30)).save(stream, kind)
-    return stream.getvalue()
+    return saved(Image.new("RGB", (40, 30), (90, 60, 30)), kind)
 
 
 PICTURES = [png(size=(32, 24)), png((0, 0, 0), size=(8, 8)), small("JPEG"), small("TIFF"), small("WEBP")]

@@ -261,7 +261,11 @@ def test_bad_indexes_and_files_that_go_are_named(folder: Path, tmp_path: Path) -
     assert any("1.png is damaged" in error for error in errors)
     assert any("2.png cannot be read any more" in error for error in errors)
     bad = tmp_path / "bad.csv"
-    for text, sentence in (("name\n1\n", "no column 'file'"), ("file,pad_l\na.png,-3\n", "line 2: pad_l is '-3'")):
+    for text, sentence in (
+        ("name\n1\n", "no column 'file'"),
+        ("file,pad_l\na.png,-3\n", "line 2: pad_l is '-3'"),
+        ("file,pad_l\na.png,３\n", "pad_l is '３'"),
+    ):
         bad.write_text(text)
         with pytest.raises(UsageError, match=sentence):
             samples_of(folder, index=bad)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import shutil
 from pathlib import Path
 
 import cv2
@@ -89,6 +90,20 @@ def test_folder_of_photos_becomes_crops_and_index(photos: Path, tmp_path: Path, 
     assert sorted(contents(tmp_path / "out")) == sorted([*(row["file"] for row in rows.values()), "index.csv"])
 
 
+def test_a_run_that_keeps_nothing_says_why_and_what_next(photos: Path, tmp_path: Path, detector) -> None:
+    report = prepare(
+        photos, tmp_path / "out", PrepareOptions(size=128, min_sharpness=1e9, faces=MOBILE), detector=detector
+    )
+    said = report.lines()[-1]
+    assert report.kept == {}
+    assert "most often because faces are blurred" in said
+    assert "--min-sharpness" in said
+    for folder in ("nasa", "navy"):
+        shutil.rmtree(photos / folder)
+    none = prepare(photos, tmp_path / "none", SMALL, detector=detector)
+    assert none.lines()[-1].startswith("No crop was kept, because no photo that can be learnt from shows a face")
+
+
 def test_rerun_is_the_same_and_takes_away_only_its_own(photos: Path, tmp_path: Path, detector) -> None:
     out = tmp_path / "out"
     prepare(photos, out, SMALL, detector=detector)
@@ -108,8 +123,23 @@ def test_what_must_not_be_overwritten_stays(photos: Path, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="not written by gpen train prepare"):
         prepare(photos, foreign.parent, SMALL)
     assert foreign.read_text().startswith("file,person")
-    with pytest.raises(UsageError, match="among its photos"):
-        prepare(photos, photos, SMALL)
+
+
+@pytest.mark.parametrize("out", [".", "crops", "nasa/deep/crops", "../link/crops"])
+def test_crops_never_lie_among_the_photos(photos: Path, out: str) -> None:
+    """They carry no mark, so that a later run into another folder would take them for photos."""
+    photos.with_name("link").symlink_to(photos)
+    before = contents(photos)
+    with pytest.raises(UsageError, match=r"among the photos .* name a folder outside"):
+        prepare(photos, photos / out, SMALL)
+    assert contents(photos) == before
+
+
+def test_photos_in_a_folder_of_crops_stay_apart_from_them(photos: Path, detector) -> None:
+    own = photos.rename(photos.with_name("256"))
+    with pytest.raises(UsageError, match="among the photos"):
+        prepare(own, own.parent, PrepareOptions(faces=MOBILE))
+    prepare(own, own.parent, SMALL, detector=detector)  # files its crops in 128
 
 
 def test_run_that_cannot_begin_says_why(tmp_path: Path, photos: Path) -> None:

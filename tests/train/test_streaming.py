@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pictures import saved
 from PIL import Image
 
 from gpen_cli.errors import DeviceError, PhotoError, UsageError
@@ -30,13 +30,9 @@ def parquet(tmp_path: Path, astronaut: np.ndarray, monkeypatch: pytest.MonkeyPat
     folder = tmp_path / "set"
     folder.mkdir()
 
-    def encoded(pixels: np.ndarray) -> bytes:
-        stream = io.BytesIO()
-        Image.fromarray(pixels).save(stream, "PNG")
-        return stream.getvalue()
-
-    pictures = [encoded(astronaut[20 * n : 20 * n + 64, :64]) for n in range(10)]
-    pictures += [encoded(astronaut[:32, :32]), encoded(astronaut[:64, :80]), b"no picture"]
+    whole = [astronaut[20 * n : 20 * n + 64, :64] for n in range(10)]
+    pictures = [saved(Image.fromarray(pixels), "PNG") for pixels in (*whole, astronaut[:32, :32], astronaut[:64, :80])]
+    pictures.append(b"no picture")
     rows = [{"bytes": data, "path": f"{number}.png"} for number, data in enumerate(pictures)]
     table = datasets.Dataset.from_dict({"image": rows}).cast_column("image", datasets.Image(decode=False))
     for shard in range(2):
