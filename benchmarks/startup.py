@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ import numpy as np
 from generator import drawn_weights
 
 ROOT = Path(__file__).resolve().parent.parent
+SHORT = 13
+"""Photos: the longest run that takes the ONNX form by itself."""
 PHOTO = ROOT / "examples" / "astronaut.jpg"
 
 FIRST_FACE = """
@@ -78,9 +81,16 @@ def commands(folder: Path) -> dict[str, list[str]]:
     found = {
         "gpen --help": [*gpen, "--help"],
         "python -c 'import torch'": [sys.executable, "-c", "import torch"],
-        "gpen enhance, embedded net": enhance,
-        "gpen enhance, embedded net, --runtime onnx": [*enhance, "--runtime", "onnx"],
+        "gpen enhance (onnx: a short run)": enhance,
+        "gpen enhance --runtime eager": [*enhance, "--runtime", "eager"],
     }
+    photos = folder / "photos"
+    photos.mkdir()
+    for number in range(SHORT):
+        shutil.copy(PHOTO, photos / f"{number:02}.jpg")
+    batch = [*gpen, "batch", str(photos), str(folder / "restored"), "--overwrite", "--quiet"]
+    found[f"gpen batch, {SHORT} small photos (onnx: a short run)"] = batch
+    found[f"gpen batch, {SHORT} small photos, --runtime eager"] = [*batch, "--runtime", "eager"]
     for name, flags in (("eager", {"runtime": "eager"}), ("compiled, warm cache", {"compile": "always"})):
         code = FIRST_FACE.format(weights=large, flags=flags)
         found[f"first face of a 512 px net, {name}"] = [sys.executable, "-c", code]

@@ -18,6 +18,10 @@ _DEVICE = re.compile(r"auto|cpu|mps|cuda(:[0-9]+)?|cuda:all|cuda:[0-9]+(,cuda:[0
 _BF16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # x86, x86, Arm (as Linux spells them)
 
 
+MOST_LANES = 4
+"""Each lane has a net and its maps in memory (a net of 256 px about 150 MB)."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """What is settled before the first face: with the same setup, the same photo gives the same bytes.
@@ -38,6 +42,8 @@ class Setup:
     provider: str = ""
     more_devices: tuple[str, ...] = ()
     """GPUs that restore faces beside ``device``: ``cuda:1`` …"""
+    lanes: int = 1
+    """Passes at a time on a CPU, each on ``threads`` threads."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "more_devices", tuple(self.more_devices))  # JSON gives a list
@@ -56,7 +62,7 @@ class Setup:
     def crops_in_flight(self) -> int:
         """Crops that keep all devices busy: those of the passes that run (graphs: and are copied), and of the one that fills."""
         passes = 3 if self.runtime == "cuda-graph" else 2
-        return passes * self.micro_batch * len(self.devices)
+        return passes * self.micro_batch * len(self.devices) * self.lanes
 
     def only_device(self, instead: str) -> str:
         """The one device, for what runs on one. Raises UsageError with what to do ``instead`` of naming several."""
@@ -65,8 +71,13 @@ class Setup:
         return self.device
 
     def on(self, device: str) -> Setup:
-        """The same for one device of its own."""
-        return replace(self, device=device, more_devices=())
+        """The same for one pass at a time on one device of its own."""
+        return replace(self, device=device, more_devices=(), lanes=1)
+
+    def in_lanes(self) -> Setup:
+        """The same threads in up to MOST_LANES passes at a time: together they do more, each takes longer."""
+        lanes = min(self.threads, MOST_LANES)
+        return replace(self, lanes=lanes, threads=self.threads // lanes)
 
     @property
     def torch_device(self) -> str:
@@ -189,6 +200,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
         compiled=earlier.compiled if earlier is not None else False,
         precision_reason=reason,
         more_devices=tuple(more_devices),
+        lanes=earlier.lanes if earlier is not None and on_cpu else 1,
     )
 
 

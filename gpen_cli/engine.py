@@ -19,8 +19,8 @@ from gpen_cli.errors import DeviceError, UsageError, WeightsError
 from gpen_cli.geometry import crop_from_photo, scale_of
 from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, suits_short_run, with_own_precision
 from gpen_cli.options import NetOptions, Options
-from gpen_cli.runtime import make_net
-from gpen_cli.runtime.choice import choose_runtime
+from gpen_cli.runtime import make_net, settle_thread
+from gpen_cli.runtime.choice import choose_runtime, gains_by_lanes
 from gpen_cli.runtime.known_answer import doubt
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import (
@@ -62,7 +62,9 @@ class Engine:
         self.parser = parser
         self._detector = detector
         self._nets: dict[tuple[str, int], CropNet] = {}
-        """By name and device."""
+        """By name and lane."""
+        self._settled: set[int] = set()
+        """Threads that were told how many a pass may take."""
         self._lock = threading.Lock()
 
     @property
@@ -90,21 +92,30 @@ class Engine:
 
     @property
     def lanes(self) -> tuple[Callable[[str], CropNet], ...]:
-        """For the batcher: the nets of each device, by name."""
-        return tuple(functools.partial(self.net, device=device) for device in range(len(self.setup.devices)))
+        """For the batcher: the nets of each pass that runs at a time (on a device of its own, or beside others on the CPU)."""
+        return tuple(
+            functools.partial(self._on_lane, lane=lane) for lane in range(len(self.setup.devices) * self.setup.lanes)
+        )
 
-    def net(self, name: str, *, device: int = 0) -> CropNet:
-        """The loaded net on one of the setup's devices. Raises WeightsError, DeviceError."""
+    def _on_lane(self, name: str, *, lane: int) -> CropNet:
+        net = self.net(name, lane=lane)
+        if self.setup.lanes > 1 and threading.get_ident() not in self._settled:
+            settle_thread(self.setup)  # the net may have been loaded on another thread
+            self._settled.add(threading.get_ident())
+        return net
+
+    def net(self, name: str, *, lane: int = 0) -> CropNet:
+        """The loaded net of one lane. Raises WeightsError, DeviceError."""
         with self._lock:
-            if (name, device) not in self._nets:
-                setup = self.setup.on(self.setup.devices[device])
+            if (name, lane) not in self._nets:
+                setup = self.setup.on(self.setup.devices[lane // self.setup.lanes])
                 if name == PARSER and self.parser is not None:
                     net = make_net(self.parser, setup, parser=True)
                 else:
                     choice = next(item for item in self.choices if item.name == name)
                     net = make_net(choice.weights, setup)
-                self._nets[name, device] = net
-            return self._nets[name, device]
+                self._nets[name, lane] = net
+            return self._nets[name, lane]
 
     def add_net(self, net: CropNet, weights: FoundWeights) -> None:
         """Puts in a net that is loaded already (its size was not known otherwise), or a stand-in of a test."""
@@ -152,6 +163,8 @@ def build_engine(
     else:
         # The size of a file that is only named is not known yet; those that are worth naming mostly have 512 px.
         sizes = [(choice.weights, choice.crop_size) for choice in choices] or [(file, 512) for file in files]
+        if start_counts and earlier is None and gains_by_lanes(setup, [size for _, size in sizes], photos):
+            setup = setup.in_lanes()
         setup = choose_runtime(options.net, setup, sizes, photos, resumed=earlier is not None)
     engine = Engine(detector=detector, choices=choices, parser=parser, setup=setup)
     if named:
@@ -264,6 +277,7 @@ def _choice(weights: FoundWeights) -> NetChoice:
 def describe_choice(choice: NetChoice, engine: Engine) -> str:
     """The log's line about a net: name, path, why, licence, device, precision."""
     setup = engine.setup
+    threads = f"{setup.lanes} passes at a time, {setup.threads}" if setup.lanes > 1 else f"{setup.threads}"
     runtime = f"{setup.runtime} on {setup.provider}" if setup.provider else setup.runtime
     if setup.compiled and setup.runtime == "cuda-graph":
         runtime += " (compiled)"
@@ -276,5 +290,5 @@ def describe_choice(choice: NetChoice, engine: Engine) -> str:
     return (
         f"net: {choice.name} ({choice.crop_size} px, {why}), weights {choice.weights.path}, "
         f"licence: {choice.weights.licence}; device {setup.device_names}, {setup.precision} ({setup.precision_reason}), "
-        f"runtime {runtime}, {setup.micro_batch} face(s) a pass, {setup.threads} thread(s)"
+        f"runtime {runtime}, {setup.micro_batch} face(s) a pass, {threads} thread(s)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import threading
@@ -13,6 +14,7 @@ import pytest
 from PIL import Image
 from stand_ins import StandInDetector, StandInNet, engine_of
 
+from gpen_cli import engine as engine_module
 from gpen_cli.data import Face, Job
 from gpen_cli.device import Setup
 from gpen_cli.errors import OutputError, WeightsError
@@ -21,6 +23,7 @@ from gpen_cli.photos.metadata import is_our_output
 from gpen_cli.pipeline import restore_photos
 from gpen_cli.report import report_line
 from gpen_cli.restorer import Restorer
+from gpen_cli.weights.find import FoundWeights
 
 AT_SIZE = Options(compose=ComposeOptions(upscale=1.0, color_fix="none"))
 
@@ -456,3 +459,37 @@ class TestGuard:
         done = self.restore(astronaut, other, detector, "off")
         assert done.faces[0].decision == "restored"
         assert not np.array_equal(done.pixels, astronaut)
+
+
+def test_lanes_run_at_the_same_time_each_on_its_thread_and_change_no_byte(tmp_path, monkeypatch):
+    asked: set[tuple[int, int]] = set()
+    pairs = threading.Barrier(2)
+
+    class Lane(StandInNet):
+        def __init__(self, number: int) -> None:
+            super().__init__(brighter)
+            self.number = number
+
+        def run(self, crops):
+            asked.add((self.number, threading.get_ident()))
+            pairs.wait(20)  # goes on when another pass is inside, too
+            return super().run(crops)
+
+    settled: list[int] = []
+    numbers = iter(range(10))
+    monkeypatch.setattr(engine_module, "settle_thread", lambda setup: settled.append(setup.threads))
+    monkeypatch.setattr(engine_module, "make_net", lambda weights, setup, parser=False: Lane(next(numbers)))
+    engine = engine_of(detector=OneFaceEach())
+    engine.setup = dataclasses.replace(engine.setup, threads=5).in_lanes()
+    engine.choices = [engine_module.NetChoice("stand-in-256", 256, FoundWeights(Path("stand-in"), None))]
+    paths = make_photos(tmp_path / "in", 8)
+    outcomes = list(restore_photos(jobs_for(paths, tmp_path / "out"), engine, AT_SIZE))
+    assert [outcome.status for outcome in outcomes] == ["done"] * 8
+    lanes, threads = {lane for lane, _ in asked}, {thread for _, thread in asked}
+    assert 2 <= len(lanes) <= 4
+    assert len(lanes) == len(threads) == len(asked), "a lane's net is asked on one thread alone"
+    assert set(settled) == {1}, "five threads in four lanes"
+    plain = engine_of(StandInNet(brighter), detector=OneFaceEach())
+    list(restore_photos(jobs_for(paths, tmp_path / "plain"), plain, AT_SIZE))
+    for path in paths:
+        assert (tmp_path / "out" / path.name).read_bytes() == (tmp_path / "plain" / path.name).read_bytes()

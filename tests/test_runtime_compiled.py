@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,8 @@ from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions
 from gpen_cli.runtime import choice, packages, torch_compiled
-from gpen_cli.runtime.choice import PAYS, choose_runtime
+from gpen_cli.runtime.aoti import CompiledLibrary, library_in
+from gpen_cli.runtime.choice import LANES_FROM, PAYS, choose_runtime, gains_by_lanes
 from gpen_cli.runtime.torch_compiled import CompileError
 from gpen_cli.runtime.torch_gpen import TorchGpen
 from gpen_cli.weights.find import from_path
@@ -98,6 +101,37 @@ class TestPackages:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["64", "0.0"]
 
+    def test_passes_at_a_time_keep_apart(self, weights, crops, cache):
+        """Each lane has a library of its own; the lock is free inside, so they do run at the same time."""
+        nets = [TorchGpen(weights, COMPILED) for _ in range(2)]
+        expected = [nets[0].run(crop[None]) for crop in crops]
+
+        def passes(lane: int) -> list[np.ndarray]:
+            return [nets[lane].run(crops[(lane + turn) % 2][None]) for turn in range(20)]
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(passes, range(2)))
+        for lane in range(2):
+            assert all(np.array_equal(a, expected[(lane + turn) % 2]) for turn, a in enumerate(answers[lane]))
+
+    def test_a_library_takes_the_one_shape_and_any_layout_of_it(self, weights, crops, cache):
+        package = packages.find_package(weights, COMPILED)
+        assert package is not None
+        library = CompiledLibrary(package.path, (1, 64, 64, 3))
+        whole = torch.from_numpy(crops[:1])
+        pixels, finite = library(whole)
+        turned = whole.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
+        assert not turned.is_contiguous()
+        assert torch.equal(library(turned)[0], pixels)
+        assert bool(finite)
+        for other in (torch.zeros(2, 64, 64, 3, dtype=torch.uint8), torch.zeros(1, 64, 64, 3)):
+            with pytest.raises(ValueError, match="compiled for"):
+                library(other)
+
+    def test_other_shared_libraries_are_refused(self):
+        with pytest.raises(AttributeError):
+            CompiledLibrary(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so", (1, 64, 64, 3))
+
     @pytest.mark.parametrize(
         "damage",
         [
@@ -111,16 +145,16 @@ class TestPackages:
         ids=["cut off", "one byte", "no note", "another note", "anyone may write it", "anyone may put one there"],
     )
     def test_what_is_damaged_or_open_to_others_is_never_loaded(self, weights, cache, damage):
-        damage(only(cache, ".pt2"))
+        damage(only(cache, ".so"))
         assert torch_compiled.from_cache(weights, COMPILED) is None
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
     def test_nor_is_another_users(self, weights, cache):
-        os.chown(only(cache, ".pt2"), 12345, -1)
+        os.chown(only(cache, ".so"), 12345, -1)
         assert torch_compiled.from_cache(weights, COMPILED) is None
 
     def test_one_that_does_not_load_is_removed_and_told(self, weights, cache, monkeypatch, caplog):
-        path = only(cache, ".pt2")
+        path = only(cache, ".so")
         path.write_bytes(b"no package")
         note = {"sha256": packages.sha256_of(path), "crop_size": 64, "seconds": 1.0}
         path.with_suffix(".json").write_text(json.dumps(note))
@@ -147,19 +181,29 @@ class TestPackages:
     def test_the_oldest_are_removed_over_the_limit(self, weights, cache, monkeypatch):
         folder = cache / "compiled"
         for age in range(3):
-            old = folder / f"old{age}.pt2"
+            old = folder / f"old{age}.so"
             old.write_bytes(bytes(1000))
             os.utime(old, (10**9 - age, 10**9 - age))
         newest = only_named(folder, "drawn")
         monkeypatch.setattr(packages, "LIMIT_BYTES", newest.stat().st_size + 2500)
         packages._remove_old(newest)
-        assert sorted(path.name for path in folder.glob("old*")) == ["old0.pt2", "old1.pt2"]
+        assert sorted(path.name for path in folder.glob("old*")) == ["old0.so", "old1.so"]
         assert newest.exists()
 
 
 def only_named(folder: Path, start: str) -> Path:
-    (path,) = folder.glob(f"{start}*.pt2")
+    (path,) = folder.glob(f"{start}*.so")
     return path
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_package_without_its_one_library_is_refused(tmp_path, count):
+    with zipfile.ZipFile(tmp_path / "a.pt2", "w") as archive:
+        for number in range(count):
+            archive.writestr(f"model/{number}.so", b"code")
+    with pytest.raises(RuntimeError, match=f"holds {count} libraries"):
+        library_in(tmp_path / "a.pt2", tmp_path / "a.so")
+    assert not (tmp_path / "a.so").exists()
 
 
 class TestFailures:
@@ -231,6 +275,27 @@ class TestChoice:
         assert self.chosen(weights, 1) == ("eager", False)
         assert self.chosen(weights, PAYS[512].warm) == ("compiled", True)
         assert self.chosen(weights, None) == ("compiled", True), "--watch: nobody knows how many there will be"
+
+    @pytest.mark.parametrize(
+        ("change", "sizes", "photos", "gains"),
+        [
+            ({}, [256], LANES_FROM, True),
+            ({}, [256], LANES_FROM - 1, False),
+            ({}, [256], None, False),
+            ({}, [256, 512], 100, False),
+            ({"threads": 1}, [256], 100, False),
+            ({"device": "cuda:0"}, [256], 100, False),
+            ({"runtime": "onnx"}, [256], 100, False),
+        ],
+    )
+    def test_which_runs_go_in_lanes(self, change, sizes, photos, gains):
+        assert gains_by_lanes(dataclasses.replace(CPU, **{"threads": 4, **change}), sizes, photos) == gains
+
+    @pytest.mark.parametrize(("threads", "lanes", "each"), [(2, 2, 1), (3, 3, 1), (4, 4, 1), (8, 4, 2), (15, 4, 3)])
+    def test_lanes_share_the_threads(self, threads, lanes, each):
+        setup = dataclasses.replace(CPU, threads=threads).in_lanes()
+        assert (setup.lanes, setup.threads, setup.crops_in_flight) == (lanes, each, 2 * lanes)
+        assert setup.on("cpu").lanes == 1
 
     def test_flags_decide(self, weights):
         assert self.chosen(weights, 1, compile="always") == ("compiled", True)

@@ -8,6 +8,14 @@ from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import FoundWeights
 
 
+def settle_thread(setup: Setup) -> None:
+    """Tells PyTorch how many threads a pass may take that is asked for on this thread; every thread has its own number."""
+    if setup.runtime != "onnx":
+        import torch
+
+        torch.set_num_threads(setup.threads)
+
+
 def make_net(weights: FoundWeights, setup: Setup, *, parser: bool = False) -> CropNet:
     """A loaded net (or the face parser) on the setup's device. Raises WeightsError, DeviceError."""
     if setup.runtime == "onnx" and not parser:
@@ -19,9 +27,7 @@ def make_net(weights: FoundWeights, setup: Setup, *, parser: bool = False) -> Cr
             f"{weights.name} needs PyTorch, which is not installed; install it (python -m pip install torch torchvision), or "
             "run an ONNX net (--weights FILE.onnx)."
         )
-    import torch
-
-    torch.set_num_threads(setup.threads)
+    settle_thread(setup)
     if parser:
         from gpen_cli.runtime.parsenet import FaceParser
 

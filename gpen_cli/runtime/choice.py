@@ -34,6 +34,24 @@ PAYS = {256: Pays(cold=2500, warm=10), 512: Pays(cold=250, warm=4)}
 """By crop size, on two cores with bf16 (``benchmarks/generator.py``): twice the faces at which both ways take the same time."""
 
 
+LANES_FROM = 4
+"""Photos: fewer are done first when all cores work on one face."""
+LARGEST_IN_LANES = 256
+"""Crop size; larger nets' layers fill all cores, and their maps would be in memory several times."""
+
+
+def gains_by_lanes(setup: Setup, sizes: Sequence[int], photos: int | None) -> bool:
+    """Whether several passes at a time, each on fewer cores, get a folder done sooner (``benchmarks/pipeline.py``)."""
+    return (
+        setup.device == "cpu"
+        and setup.runtime != "onnx"
+        and setup.threads > 1
+        and photos is not None
+        and photos >= LANES_FROM
+        and max(sizes) <= LARGEST_IN_LANES
+    )
+
+
 def choose_runtime(
     options: NetOptions, setup: Setup, nets: Sequence[tuple[FoundWeights, int]], photos: int | None, *, resumed: bool
 ) -> Setup:

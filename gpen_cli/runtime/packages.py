@@ -1,4 +1,4 @@
-"""Compiled nets kept between runs: AOTInductor packages in the user's cache folder.
+"""Compiled nets kept between runs: AOTInductor's libraries in the user's cache folder.
 
 Compiling takes about a minute and loading what was compiled a fraction of a second, so the second process should not compile.
 A package is native code: only files in a folder of ours that nobody else may write, with the digest written down when they were
@@ -28,7 +28,7 @@ from gpen_cli.weights.find import FoundWeights, content_sha256
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".pt2"
+SUFFIX = ".so"
 LIMIT_BYTES = 2 * 1024**3
 """Of all packages; the least recently used go first. One takes as much as its weights in the run's precision, and a little."""
 FIRST_TORCH = (2, 6)
@@ -142,5 +142,11 @@ def _cpu() -> str:
 def _form() -> str:
     """A digest of the nets' code: a package of another form of the net would still load, and answer otherwise."""
     package = Path(__file__).resolve().parents[1]
-    sources = ("models/gpen.py", "models/stylegan2.py", "runtime/crops.py", "runtime/torch_compiled.py")
+    sources = (
+        "models/gpen.py",
+        "models/stylegan2.py",
+        "runtime/crops.py",
+        "runtime/torch_compiled.py",
+        "runtime/aoti.py",
+    )
     return hashlib.sha256(b"".join((package / source).read_bytes() for source in sources)).hexdigest()

@@ -1,7 +1,8 @@
 """Nets through PyTorch's compiler: one shape, the whole way from uint8 to uint8, kept for the next process where possible.
 
-On the CPU the result is an AOTInductor package (``packages.py``). Elsewhere, and before torch 2.6, it is ``torch.compile``, which
-keeps its own cache. Nothing is left running: the compiler's worker processes would outlive the run, so there are none.
+On the CPU the result is a library of AOTInductor's (``packages.py``, ``aoti.py``). Elsewhere, and before torch 2.6, it is
+``torch.compile``, which keeps its own cache. Nothing is left running: the compiler's worker processes would outlive the run, so
+there are none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from torch import Tensor
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError
 from gpen_cli.runtime import packages
+from gpen_cli.runtime.aoti import CompiledLibrary, library_in
 from gpen_cli.runtime.crops import Pass, UInt8Pass
 from gpen_cli.weights.find import FoundWeights
 
@@ -49,8 +52,8 @@ def from_cache(weights: FoundWeights, setup: Setup) -> Compiled | None:
     if package is None:
         return None
     try:
-        return Compiled(_loaded(package), package.crop_size, 0.0)
-    except Exception as error:  # noqa: BLE001  torch's loader has no error class of its own
+        return Compiled(_loaded(package, setup), package.crop_size, 0.0)
+    except Exception as error:  # noqa: BLE001  a library that is none, or of another torch
         log.warning("the compiled net %s does not load (%s); it is made again", package.path, type(error).__name__)
         packages.discard(package)
         return None
@@ -96,31 +99,28 @@ def _packaged(net: UInt8Pass, weights: FoundWeights, setup: Setup, crop_size: in
         if there is not None:
             return there.run, False
         with _explained(weights):
-            _make_package(net, str(temporary), setup, crop_size)
+            _make_package(net, temporary, setup, crop_size)
             package = packages.keep(temporary, path, crop_size=crop_size, since=begin)
-            return _loaded(package), True
+            return _loaded(package, setup), True
 
 
 @torch.no_grad()
-def _make_package(net: UInt8Pass, path: str, setup: Setup, crop_size: int) -> None:
+def _make_package(net: UInt8Pass, path: Path, setup: Setup, crop_size: int) -> None:
+    """Writes the library of the compiled pass."""
     from torch._inductor import aoti_compile_and_package
 
     with _alone():
         exported = torch.export.export(net, (_example(setup, crop_size),))
-        aoti_compile_and_package(exported, package_path=path)
+        package = path.with_suffix(".pt2")
+        try:
+            aoti_compile_and_package(exported, package_path=str(package))
+            library_in(package, path)
+        finally:
+            package.unlink(missing_ok=True)
 
 
-def _loaded(package: packages.Package) -> Pass:
-    with _silent():
-        from torch._inductor import aoti_load_package
-
-        loaded = aoti_load_package(str(package.path))
-
-    def run(crops: Tensor) -> tuple[Tensor, Tensor]:
-        pixels, finite = loaded(crops)
-        return pixels, finite
-
-    return run
+def _loaded(package: packages.Package, setup: Setup) -> Pass:
+    return CompiledLibrary(package.path, (setup.micro_batch, package.crop_size, package.crop_size, 3))
 
 
 @torch.inference_mode()

@@ -119,7 +119,7 @@ class Studio:
         now, busy = time.monotonic(), self.batcher.busy_seconds
         if now - then < 1.0:
             return share
-        share = min(1.0, (busy - busy_then) / (now - then) / len(self.engine.setup.devices))
+        share = min(1.0, (busy - busy_then) / (now - then) / len(self.engine.lanes))
         self._load_sample = (now, busy, share)
         return share
 
