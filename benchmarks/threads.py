@@ -1,7 +1,8 @@
 """How waiting threads and the split of cores change a face's time: python benchmarks/threads.py [--weights FILE] [--repeats 20]
 
 First table: OpenMP's waiting policy, alone and beside one busy thread (as a reader or writer is), each in a process of its own,
-because the policy is read once. Second: one pass at a time on all cores against one pass a core at a time.
+because the policy is read once. Second: one pass at a time on all cores against one pass a core at a time. Third: how long a
+pass keeps another thread of Python's from running, through PyTorch's own loader of compiled nets and through gpen's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -54,6 +56,58 @@ class Busy:
     def __exit__(self, *given: object) -> None:
         self._stop = True
         self._thread.join()
+
+
+class Watch:
+    """A thread of Python's that wakes every half millisecond while it is open; longest: seconds it was late at most."""
+
+    def __enter__(self) -> Watch:
+        self._stop, self.longest = False, 0.0
+
+        def work() -> None:
+            last = time.perf_counter()
+            while not self._stop:
+                time.sleep(0.0005)
+                now = time.perf_counter()
+                self.longest, last = max(self.longest, now - last), now
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self._stop = True
+        self._thread.join()
+
+
+def pauses(weights: Path, repeats: int) -> None:
+    """One process's part: prints the longest pause with the eager net, PyTorch's own loader, and gpen's, s."""
+    import torch
+    from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+    from gpen_cli.models.stylegan2 import fold_constants
+    from gpen_cli.runtime.aoti import CompiledLibrary, library_in
+    from gpen_cli.runtime.crops import UInt8Pass
+    from gpen_cli.weights.load import load_gpen
+
+    torch.set_num_threads(1)
+    net = load_gpen(weights)
+    fold_constants(net, torch.bfloat16)
+    plain = UInt8Pass(net.eval().requires_grad_(False), torch.bfloat16)
+    size = net.config.size
+    crops = torch.randint(0, 255, (1, size, size, 3), dtype=torch.uint8)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        package, library = Path(folder, "net.pt2"), Path(folder, "net.so")
+        aoti_compile_and_package(torch.export.export(plain, (crops,)), package_path=str(package))
+        library_in(package, library)
+        runs = (plain, aoti_load_package(str(package)), CompiledLibrary(library, tuple(crops.shape)))
+        for run in runs:
+            for _ in range(3):
+                run(crops)
+            with Watch() as watch:
+                for _ in range(repeats):
+                    run(crops)
+            print(watch.longest)
 
 
 def child(weights: Path, runtime: str, threads: int, repeats: int, lanes: int) -> None:
@@ -108,6 +162,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         runtime, threads, lanes = given.child
+        if runtime == "pauses":
+            pauses(given.weights, given.repeats)
+            return
         child(given.weights, runtime, int(threads), given.repeats, int(lanes))
         return
     cores = cpu_count()
@@ -127,6 +184,10 @@ def main() -> None:
     for name, threads, lanes in splits:
         cells = [ask(given, own, runtime=runtime, threads=threads, lanes=lanes)[0] for runtime in ("eager", "compiled")]
         print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in cells) + " |", flush=True)
+    print("\n| the net | longest pause of another thread, ms |\n" + "|---" * 2 + "|")
+    names = ("eager", "compiled, PyTorch's loader", "compiled, gpen's")
+    for name, pause in zip(names, ask(given, own, runtime="pauses", threads=1, lanes=1), strict=True):
+        print(f"| {name} | {1e3 * pause:.0f} |")
 
 
 if __name__ == "__main__":

@@ -206,7 +206,8 @@ def test_a_net_that_is_here_for_pytorch_alone_is_restored_with(on_cpu, monkeypat
     assert not suits_short_run(NetOptions(), 1)
 
 
-def test_an_engine_for_more_than_these_photos_is_pytorchs(on_cpu):
+def test_an_engine_for_more_than_these_photos_is_pytorchs(on_cpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPEN_CACHE_DIR", str(tmp_path))  # nothing is compiled there
     assert build_engine(Options(), photos=1).setup.runtime == "eager"
     short = build_engine(Options(), photos=1, start_counts=True)
     assert (short.setup.runtime, short.setup.precision) == ("onnx", "fp32")

@@ -261,19 +261,18 @@ class TestChoice:
 
     def test_a_few_photos_are_done_plainly_and_many_compiled(self, weights):
         assert self.chosen(weights, 1) == ("eager", False)
-        assert self.chosen(weights, PAYS[512].cold) == ("compiled", True)
-        assert self.chosen(weights, PAYS[512].cold, size=256) == ("eager", False)
-        assert self.chosen(weights, PAYS[256].cold, size=256) == ("compiled", True)
-        assert self.chosen(weights, PAYS[512].cold, size=1024) == ("compiled", True)
+        assert self.chosen(weights, PAYS[512]) == ("compiled", True)
+        assert self.chosen(weights, PAYS[512], size=256) == ("eager", False)
+        assert self.chosen(weights, PAYS[256], size=256) == ("compiled", True)
+        assert self.chosen(weights, PAYS[512], size=1024) == ("compiled", True)
 
-    def test_what_is_compiled_already_pays_sooner(self, weights, monkeypatch):
+    def test_what_is_compiled_already_is_taken(self, weights, monkeypatch):
         path = packages.package_path(weights, CPU)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"damaged")
-        assert self.chosen(weights, PAYS[512].warm) == ("eager", False), "what does not load counts as not there"
+        assert self.chosen(weights, 10) == ("eager", False), "what does not load counts as not there"
         monkeypatch.setattr(packages, "find_package", lambda found, setup: packages.Package(path, 64, 1.0))
-        assert self.chosen(weights, 1) == ("eager", False)
-        assert self.chosen(weights, PAYS[512].warm) == ("compiled", True)
+        assert self.chosen(weights, 1) == ("compiled", True), "it starts sooner than the plain net"
         assert self.chosen(weights, None) == ("compiled", True), "--watch: nobody knows how many there will be"
 
     @pytest.mark.parametrize(

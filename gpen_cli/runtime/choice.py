@@ -1,14 +1,14 @@
 """Does compiling pay for the work at hand? The rule of ``--compile auto``, and which runtime follows from the flags.
 
-Compiling costs about a minute once, loading what was compiled a fraction of a second more than loading the plain net, and each
-face then costs less. The numbers are those of docs/performance.md; a net of another size counts as the next smaller one.
+Compiling costs about a minute once; each face then costs less, and what was compiled is loaded sooner than the plain net. The
+numbers are those of docs/performance.md; a net of another size counts as the next smaller one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError
@@ -21,18 +21,9 @@ log = logging.getLogger(__name__)
 FACES_A_PHOTO = 1.5
 """Guessed before any photo is read."""
 
-
-@dataclass(frozen=True)
-class Pays:
-    """Faces of a run from which compiling pays: when it has to be done now (cold), and when the cache has it (warm)."""
-
-    cold: int
-    warm: int
-
-
-PAYS = {256: Pays(cold=2500, warm=10), 512: Pays(cold=250, warm=4)}
-"""By crop size, on two cores with bf16 (``benchmarks/generator.py``): twice the faces at which both ways take the same time."""
-
+PAYS = {256: 2500, 512: 500}
+"""Faces of a run, by crop size, from which compiling pays when it has to be done now: twice the faces at which both ways take
+the same time, on two cores with bf16 (``benchmarks/generator.py``). What is compiled already starts sooner than the plain net."""
 
 LANES_FROM = 4
 """Photos: fewer are done first when all cores work on one face."""
@@ -86,13 +77,13 @@ def _wants_compiling(
 
 
 def _pays(weights: FoundWeights, size: int, setup: Setup, photos: int | None) -> bool:
-    pays = PAYS[max((known for known in PAYS if known <= size), default=min(PAYS))]
-    if setup.device == "cpu" and not packages.supported():
-        return False  # torch.compile's own cache is too slow to count on
-    faces = FACES_A_PHOTO * photos if photos is not None else pays.warm
-    if faces < pays.warm:
-        return False
-    return faces >= pays.cold or (setup.device == "cpu" and packages.find_package(weights, setup) is not None)
+    if setup.device == "cpu":
+        if not packages.supported():
+            return False  # torch.compile's own cache is too slow to count on
+        if packages.find_package(weights, setup) is not None:
+            return True
+    from_faces = PAYS[max((known for known in PAYS if known <= size), default=min(PAYS))]
+    return photos is not None and FACES_A_PHOTO * photos >= from_faces
 
 
 def _can_compile(device: str) -> bool:
