@@ -18,6 +18,7 @@ from gpen_cli import log
 from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags, build_options
 from gpen_cli.data import Job
+from gpen_cli.ending import ending_at_once
 from gpen_cli.errors import UsageError, WeightsError
 
 HERE = Path(__file__).resolve().parent
@@ -129,4 +130,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with ending_at_once():
+        sys.exit(main(sys.argv[1:]))

@@ -6,15 +6,20 @@ import os
 import signal
 from types import FrameType
 
+from gpen_cli.ending import ending_at_once
+
 _INTERRUPTED = 130  # as in errors.py, which is not imported yet
 
 
 def run() -> None:
     """Entry point of the console script."""
     signal.signal(signal.SIGINT, _leave)
-    from gpen_cli.cli.main import run as run_command
+    # Before NumPy is imported: its products here are of three numbers, and threads that wait for the next one take cores away.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with ending_at_once():
+        from gpen_cli.cli.main import run as run_command
 
-    run_command()
+        run_command()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -20,7 +20,7 @@ from gpen_cli.geometry import crop_from_photo, scale_of
 from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, suits_short_run, with_own_precision
 from gpen_cli.options import NetOptions, Options
 from gpen_cli.runtime import make_net, settle_thread
-from gpen_cli.runtime.choice import choose_runtime, gains_by_lanes
+from gpen_cli.runtime.choice import choose_runtime, gains_by_lanes, is_compiled
 from gpen_cli.runtime.known_answer import doubt
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import (
@@ -169,13 +169,13 @@ def build_engine(
     engine = Engine(detector=detector, choices=choices, parser=parser, setup=setup)
     if named:
         _add_named(engine, named)
-    elif setup.compiled:
-        _load_compiled(engine, options.net)
+    elif setup.compiled and not is_compiled(choices[0].weights, setup):
+        _compile_first(engine, options.net)  # what lies ready is loaded while the first photos are read
     return engine
 
 
-def _load_compiled(engine: Engine, options: NetOptions) -> None:
-    """Compiles, or loads, the first net before anything is written down: where that fails unasked, the run is an eager one."""
+def _compile_first(engine: Engine, options: NetOptions) -> None:
+    """Compiles the first net before anything is written down: where that fails unasked, the run is an eager one."""
     from gpen_cli.runtime.torch_compiled import CompileError
 
     try:

@@ -104,8 +104,7 @@ def judge(crop: UInt8Image, restored: UInt8Image, *, shrink: float) -> Verdict:
     shrink: photo pixels a crop pixel; below 1 the photo's face is smaller than the crop, which was enlarged from it.
     Nothing is kept between calls; threads may share it.
     """
-    before, after = _luma(crop), _luma(restored)
-    finest, finer, coarser = (_moments(_band(before, *band), _band(after, *band)) for band in (FINEST, *BANDS))
+    finest, finer, coarser = map(_moments, _bands(_luma(crop)), _bands(_luma(restored)))
     variance = NOISE_MARGIN * _noise(crop, shrink)
     good = _ramp(_contrast(finest), POOR, GOOD) * _ramp(crop.shape[0] * min(1.0, shrink), SMALL, LARGE)
     limit = 1.0 - (1.0 - STRICT) * good
@@ -142,11 +141,13 @@ def _luma(image: UInt8Image) -> Float32Array:
     return np.asarray(cv2.resize(gray, (SIDE, SIDE), interpolation=how), np.float32)
 
 
-def _band(luma: Float32Array, low: float, high: float) -> Float32Array:
-    border = cv2.BORDER_REFLECT_101
-    return np.asarray(
-        cv2.GaussianBlur(luma, (0, 0), low, borderType=border) - cv2.GaussianBlur(luma, (0, 0), high, borderType=border)
-    )
+def _bands(luma: Float32Array) -> list[Float32Array]:
+    """FINEST and BANDS of it."""
+    blurred = {
+        sigma: cv2.GaussianBlur(luma, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101)
+        for sigma in sorted({sigma for band in (FINEST, *BANDS) for sigma in band})
+    }
+    return [np.asarray(blurred[low] - blurred[high]) for low, high in (FINEST, *BANDS)]
 
 
 def _moments(before: Float32Array, after: Float32Array) -> Moments:

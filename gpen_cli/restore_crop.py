@@ -19,6 +19,8 @@ COLOR_SIGMA = 1 / 16
 ONE_TINT = 2.1
 """Spread of a and b (CIELAB) about a curve of lightness, below which a crop has one tint. shared/faces/old: 0.0 to 1.7; the
 colour portraits of whole: 2.6 (nearly gray ones) to 19."""
+TINT_STEP = 4
+"""Of the crop's rows and columns, which are smooth when the tint is looked for, every so many are enough."""
 HALO_REACH = 1 / 48
 """Distance within which a value must occur in the photo to be drawn around the face, as a share of the crop's side."""
 HALO_SLACK = 2.0
@@ -33,6 +35,8 @@ LOCAL_RANGE = np.ones((5, 5), np.uint8)
 """Neighbourhood whose darkest and brightest luma bound added detail, so that no halo appears."""
 SHARPEN_GAIN = 2.0
 """--sharpen 1 adds twice the detail: visible, not harsh (judged by eye)."""
+WIDE_SIGMA, WIDE_SHRINK = 16.0, 4
+"""Sigma in pixels from which a blur is done on a picture so many times smaller, where it still has 4."""
 KEEP_SIGMA = 1 / 32
 """Neighbourhood over which the sharpness of crop and restored face is compared, as a share of the crop."""
 KEEP_AGREEMENT = (0.2, 0.5)
@@ -115,7 +119,7 @@ def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
     Returned as a difference of two conversions, so that it is exactly 0 where before equals after.
     """
     lab_before, lab_after = _lab(before), _lab(after)
-    shift = _blur(lab_before - lab_after, COLOR_SIGMA)
+    shift = _wide_blur(lab_before - lab_after, COLOR_SIGMA)
     if _is_tinted_monochrome(lab_before):
         # A sepia print has one tint: the net, trained on colour, would draw pink lips and gray hair into it.
         shift[..., 1:] = lab_before[..., 1:] - lab_after[..., 1:]
@@ -124,7 +128,7 @@ def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
 
 def _is_tinted_monochrome(lab: Float32Array) -> bool:
     """Whether the chroma of a crop follows from its lightness, as in gray, sepia and yellowed prints."""
-    smooth = _blur(lab, DETAIL_SIGMA).reshape(-1, 3)
+    smooth = _blur(lab, DETAIL_SIGMA)[::TINT_STEP, ::TINT_STEP].reshape(-1, 3)
     lightness = smooth[:, 0] / 100.0
     terms = np.stack((np.ones_like(lightness), lightness, lightness * lightness), axis=1)
     rest = smooth[:, 1:] - terms @ np.linalg.lstsq(terms, smooth[:, 1:], rcond=None)[0]
@@ -177,6 +181,16 @@ def _blur(image: Float32Array, share: float) -> Float32Array:
     """Gaussian whose sigma is ``share`` of the crop's side."""
     sigma = share * image.shape[0]
     return np.asarray(cv2.GaussianBlur(image, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101), np.float32)
+
+
+def _wide_blur(image: Float32Array, share: float) -> Float32Array:
+    """``_blur`` for a sigma of many pixels, worked out at a quarter of the size: off by a hundredth of ``image``'s range."""
+    size = image.shape[0]
+    if share * size < WIDE_SIGMA or size % WIDE_SHRINK:
+        return _blur(image, share)
+    small = cv2.resize(image, (size // WIDE_SHRINK,) * 2, interpolation=cv2.INTER_AREA)
+    blurred = cv2.GaussianBlur(small, (0, 0), share * small.shape[0], borderType=cv2.BORDER_REFLECT)
+    return np.asarray(cv2.resize(blurred, (size, size), interpolation=cv2.INTER_LINEAR), np.float32)
 
 
 def _lab(rgb: Float32Array) -> Float32Array:

@@ -296,3 +296,20 @@ def test_onnx_nets_too_run_on_several(two_gpus, monkeypatch):
     monkeypatch.setattr(device, "has_package", lambda name: False)
     with pytest.raises(UsageError, match="name them: cuda:0,cuda:1"):
         onnx(NetOptions(device="cuda:all"))
+
+
+def test_pytorch_is_imported_without_the_collector_which_runs_again_afterwards():
+    code = (
+        "import gc, sys\n"
+        "from gpen_cli.device import import_torch\n"
+        "was = []\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch': was.append(gc.isenabled())\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "import_torch()\n"
+        "print(was, gc.isenabled(), 'torch' in sys.modules)\n"
+        "gc.disable(); import_torch(); print(gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[False] True True", "False"]

@@ -17,9 +17,10 @@ import pytest
 import torch
 from drawn_weights import save_small_net
 
+from gpen_cli import engine
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError, UsageError
-from gpen_cli.options import NetOptions
+from gpen_cli.options import NetOptions, Options, RunOptions
 from gpen_cli.runtime import choice, packages, torch_compiled
 from gpen_cli.runtime.aoti import CompiledLibrary, library_in
 from gpen_cli.runtime.choice import LANES_FROM, PAYS, choose_runtime, gains_by_lanes
@@ -239,7 +240,8 @@ class TestFailures:
         monkeypatch.setattr(torch, "compile", fake_compile)
         expected = TorchGpen(weights, dataclasses.replace(CPU, micro_batch=2)).run(crops)
         net = TorchGpen(weights, dataclasses.replace(COMPILED, micro_batch=2))
-        assert np.array_equal(net.run(crops), expected)
+        # The plain net filters in another way, which on some processors rounds a sum the other way.
+        assert np.abs(net.run(crops).astype(int) - expected).max() <= 1
         assert compiled == [{"fullgraph": True, "dynamic": False}]
 
 
@@ -274,6 +276,23 @@ class TestChoice:
         monkeypatch.setattr(packages, "find_package", lambda found, setup: packages.Package(path, 64, 1.0))
         assert self.chosen(weights, 1) == ("compiled", True), "it starts sooner than the plain net"
         assert self.chosen(weights, None) == ("compiled", True), "--watch: nobody knows how many there will be"
+
+    def test_what_is_compiled_already_needs_no_compiler(self, weights, monkeypatch):
+        monkeypatch.setattr(choice, "_can_compile", lambda device: pytest.fail("asked for a compiler"))
+        monkeypatch.setattr(packages, "find_package", lambda found, setup: packages.Package(Path("x"), 64, 1.0))
+        assert self.chosen(weights, PAYS[512]) == ("compiled", True)
+
+    @pytest.mark.parametrize("ready", [True, False])
+    def test_what_is_ready_is_loaded_with_the_first_photos_and_what_is_not_is_compiled_before(
+        self, weights, monkeypatch, ready
+    ):
+        monkeypatch.setattr(engine, "_choices", lambda options, onnx: [engine.NetChoice("net", 64, weights)])
+        monkeypatch.setattr(engine, "is_compiled", lambda found, setup: ready)
+        loaded = []
+        monkeypatch.setattr(engine, "make_net", lambda found, setup: loaded.append(found.name))
+        options = Options(net=NetOptions(compile="always"), run=RunOptions(aligned=True))
+        built = engine.build_engine(options)
+        assert (built.setup.runtime, built.preload, len(loaded)) == ("compiled", "net", 0 if ready else 1)
 
     @pytest.mark.parametrize(
         ("change", "sizes", "photos", "gains"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -67,14 +68,9 @@ def net_input(pixels: UInt8Image) -> Float32Array:
     """(H, W, 3) uint8 RGB -> (1, 3, H', W') float32 BGR minus the mean; H', W' padded right and below with the mean."""
     height, width = pixels.shape[:2]
     planes = np.zeros((1, 3, padded_side(height), padded_side(width)), np.float32)
-    for channel in range(3):
-        source = 2 - channel
-        np.subtract(
-            pixels[:, :, source],
-            np.float32(MEAN_RGB[source]),
-            out=planes[0, channel, :height, :width],
-            dtype=np.float32,
-        )
+    for channel, plane in enumerate(reversed(cv2.split(pixels))):  # contiguous planes are read twice as fast
+        mean = np.float32(MEAN_RGB[2 - channel])
+        np.subtract(plane, mean, out=planes[0, channel, :height, :width], dtype=np.float32)
     return planes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpen_cli.device import Setup, has_package
+from gpen_cli.device import Setup, has_package, import_torch
 from gpen_cli.errors import DeviceError
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import FoundWeights
@@ -27,6 +27,7 @@ def make_net(weights: FoundWeights, setup: Setup, *, parser: bool = False) -> Cr
             f"{weights.name} needs PyTorch, which is not installed; install it (python -m pip install torch torchvision), or "
             "run an ONNX net (--weights FILE.onnx)."
         )
+    import_torch()
     settle_thread(setup)
     if parser:
         from gpen_cli.runtime.parsenet import FaceParser

@@ -73,15 +73,21 @@ def _wants_compiling(
         return True
     if resumed:
         return setup.compiled
+    if all(is_compiled(weights, setup) for weights, _ in nets):
+        return True
     return all(_pays(weights, size, setup, photos) for weights, size in nets) and _can_compile(setup.device)
 
 
+def is_compiled(weights: FoundWeights, setup: Setup) -> bool:
+    """Whether the net lies compiled in the user's cache, whole: it starts sooner than the plain net, and needs no compiler."""
+    return setup.device == "cpu" and packages.supported() and packages.find_package(weights, setup) is not None
+
+
 def _pays(weights: FoundWeights, size: int, setup: Setup, photos: int | None) -> bool:
-    if setup.device == "cpu":
-        if not packages.supported():
-            return False  # torch.compile's own cache is too slow to count on
-        if packages.find_package(weights, setup) is not None:
-            return True
+    if setup.device == "cpu" and not packages.supported():
+        return False  # torch.compile's own cache is too slow to count on
+    if is_compiled(weights, setup):
+        return True
     from_faces = PAYS[max((known for known in PAYS if known <= size), default=min(PAYS))]
     return photos is not None and FACES_A_PHOTO * photos >= from_faces
 
