@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from gpen_cli import log
-from gpen_cli.cli.exits import exit_codes
+from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.cli.flags import SharedFlags, build_options
 from gpen_cli.data import Job
 from gpen_cli.ending import ending_at_once
@@ -47,7 +47,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--auto-name", action="store_true", help="<name>_enhanced.png beside the photo")
     add("--log-level", choices=tuple(log.LEVELS), default="info")
     add("--log-file", default=DEFAULT_LOG, help="the log is appended to it; none for no file")
-    return parser.parse_args(arguments)
+    try:
+        return parser.parse_args(arguments)
+    finally:
+        with text_may_go_unread():  # the help, which argparse leaves to the end of the process
+            pass
 
 
 def flags_of(given: argparse.Namespace) -> SharedFlags:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from gpen_cli.errors import OutputError
 
 ENDING = """
 import atexit, sys, threading, time
@@ -61,3 +65,32 @@ def test_what_cannot_be_written_last_is_no_success() -> None:
     )
     assert done.returncode != 0
     assert "No space left" in done.stderr
+
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+GPEN = [sys.executable, "-m", "gpen_cli"]
+OLD_SCRIPT = [sys.executable, str(REPOSITORY / "inference_gpen.py")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["batch", "--help"], ["models", "list"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_on_a_full_disk_is_one_sentence(arguments: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*GPEN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == OutputError.exit_code
+    assert done.stderr == "error: what is printed cannot be written: the disk is full.\n"
+
+
+@pytest.mark.parametrize("command", [GPEN, OLD_SCRIPT], ids=["gpen", "inference_gpen.py"])
+def test_help_that_nobody_reads_is_no_failure(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([*command, "--help"], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

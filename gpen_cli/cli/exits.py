@@ -79,9 +79,7 @@ def exit_codes(stopped: str = "what was finished stays") -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             _report_bug()
-        silence_stdout()
-        _say("what is printed cannot be written: the disk is full.")
-        raise typer.Exit(OutputError.exit_code) from None
+        _leave_unprinted()
     except Exception:  # noqa: BLE001  a bug of ours: shown whole, because that is what we need to mend it
         _report_bug()
 
@@ -99,11 +97,18 @@ def _report_bug() -> NoReturn:
     raise typer.Exit(1) from None
 
 
+def _leave_unprinted() -> NoReturn:
+    silence_stdout()
+    _say("what is printed cannot be written: the disk is full.")
+    raise typer.Exit(OutputError.exit_code) from None
+
+
 @contextmanager
 def text_may_go_unread() -> Iterator[None]:
     """For printing help, lists, paths: who reads standard output may have seen enough (``| head -1``), which is no failure.
 
-    The first line that nobody takes ends the block; the command goes on, and so does its exit code.
+    The first line that nobody takes ends the block; the command goes on, and so does its exit code. Raises typer.Exit where a
+    full disk takes nothing.
     """
     try:
         yield
@@ -111,6 +116,10 @@ def text_may_go_unread() -> Iterator[None]:
             sys.stdout.flush()
     except BrokenPipeError:
         silence_stdout()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _leave_unprinted()
     except SystemExit:  # Rich's answer to a pipe without a reader (``Console.on_broken_pipe``); it has silenced stdout
         pass
 
