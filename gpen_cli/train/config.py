@@ -113,7 +113,9 @@ class LossConfig:
     """Weights of the terms. adversarial 0: no discriminator.
 
     psnr: minus the decibels, so that lightly damaged faces count as much as ruined ones. ssim: one minus SSIM, over scales.
-    features, identity: the face recognition net (``face_net``, see docs/training.md); perceptual: EfficientNet-lite0.
+    known: agreement (-1 to 1) of a restored face's detail with the original's from which the judges begin to count it, and count
+    it whole: what the net cannot know it shall not invent. features, identity: the face recognition net (``face_net``, see
+    docs/training.md); perceptual: EfficientNet-lite0.
     r1: gradient penalty of the discriminator (arXiv:1801.04406). r1_form ``exact`` takes the second derivative every
     ``r1_every`` steps (StyleGAN2's lazy form); ``difference`` estimates it from one small step of noise, every
     step, which compiled steps and devices allow too.
@@ -127,6 +129,7 @@ class LossConfig:
     perceptual: float = 0.5
     adversarial: float = 0.0
     matching: float = 0.3
+    known: tuple[float, float] = (-1.0, -1.0)
     r1: float = 10.0
     r1_form: str = "exact"
     r1_every: int = 16
@@ -135,6 +138,7 @@ class LossConfig:
     def __post_init__(self) -> None:
         _one_of("loss.r1_form", self.r1_form, R1_FORMS)
         _at_least("loss.r1_every", self.r1_every, 1)
+        _at_least("loss.known, its second number,", self.known[1], self.known[0])
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,14 @@ class Steps:
         return terms
 
     def _judged(self, restored: Tensor, original: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        share = losses.known(restored, original, self.loss.known)
         adversarial, matching = restored.new_zeros(()), restored.new_zeros(())
         self.nets.judges.requires_grad_(False)
         for view, judge in self.judges.items():
             with torch.no_grad():
                 _, true_maps = judge(self.look(original, view, places))
             scores, maps = judge(self.look(restored, view, places))
-            adversarial = adversarial + losses.fooling(scores)
+            adversarial = adversarial + losses.fooling(scores, share)
             matching = matching + losses.map_distance(maps, true_maps)
         self.nets.judges.requires_grad_(True)
         return adversarial / len(self.judges), matching / len(self.judges)
@@ -116,11 +117,12 @@ class Steps:
     def judge_step(self, restored: Tensor, original: Tensor, drawn: Drawn) -> dict[str, float]:
         """Adds the judges' gradients of one batch."""
         places, noise = drawn.places, drawn.noise
+        share = losses.known(restored, original, self.loss.known)
         terms: dict[str, float] = {}
         for view, judge in self.judges.items():
             real = self.look(original, view, places)
             scores, _ = judge(real)
-            loss = losses.judging(scores, judge(self.look(restored, view, places))[0])
+            loss = losses.judging(scores, judge(self.look(restored, view, places))[0], share)
             terms[f"judge {view}"] = loss.item()
             if noise is not None:
                 moved, _ = judge(real + losses.NOISE_STEP * noise.to(real.dtype))

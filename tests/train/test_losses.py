@@ -56,3 +56,36 @@ def test_structure_costs_blur_and_noise_and_not_equality():
     blurred = torch.nn.functional.avg_pool2d(face, 3, stride=1, padding=1)
     assert losses.structure(face, face).item() == pytest.approx(0, abs=1e-6)
     assert losses.structure(blurred, face) > losses.structure(face + 0.1 * (blurred - face), face) > 0
+
+
+class TestKnown:
+    """What the judges count."""
+
+    @pytest.fixture
+    def face(self) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(7)
+        return torch.rand(1, 3, 64, 64, generator=generator) * 2 - 1
+
+    def test_a_face_counts_by_how_much_of_its_detail_is_the_originals(self, face):
+        other = torch.roll(face, 31, dims=3)
+        faces = torch.cat([face, 0.5 * face + 0.3, (face + other) / 2, other])
+        shares = losses.known(faces, face.expand(4, -1, -1, -1), (0.2, 0.9))
+        assert shares[0] == shares[1] == 1, "contrast and brightness are no detail"
+        assert 0.5 < shares[2] < 0.9  # a half of each: a correlation of 0.71
+        assert shares[3] == 0
+
+    def test_without_a_range_all_count_and_a_flat_face_divides_by_nothing(self, face):
+        faces = torch.cat([torch.roll(face, 31, dims=3), torch.zeros_like(face)])
+        assert losses.known(faces, face.expand(2, -1, -1, -1), (-1.0, -1.0)).tolist() == [1, 1]
+        assert losses.known(faces, face.expand(2, -1, -1, -1), (0.35, 0.65)).tolist() == [0, 0]
+
+    def test_a_face_that_does_not_count_gives_no_gradient_and_teaches_nothing(self):
+        scores = torch.tensor([[1.0], [-2.0]], requires_grad=True)
+        losses.fooling(scores, torch.tensor([1.0, 0.0])).backward()
+        assert scores.grad is not None
+        assert scores.grad[0] != 0
+        assert scores.grad[1] == 0
+        real = torch.zeros(2, 1)
+        kept = losses.judging(real, scores[:1], torch.ones(1))
+        assert losses.judging(real, scores, torch.tensor([1.0, 0.0])).item() == pytest.approx(kept.item())
+        assert losses.judging(real, scores, torch.zeros(2)).item() == pytest.approx(0.6931, abs=1e-3)
