@@ -11,6 +11,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,13 +55,15 @@ def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> l
     Raises UsageError (target, linked), WeightsError, DeviceError (onnx missing, parity), OutputError.
     """
     require_onnx("Exporting")
+    if options.linked:  # what is read from beside the graph has to lie there itself, not as a link
+        weights = replace(weights, path=weights.path.resolve())
     check_target(target, overwrite=options.overwrite)
     net = load_gpen(weights.path)
     size = net.config.size
     crops = example_crops(size)
     if options.precision == "fp16":
         _require_range(weights, crops)
-    if options.linked and weights.path.resolve().parent != target.resolve().parent:
+    if options.linked and weights.path.parent != target.resolve().parent:
         raise UsageError(
             f"--linked: {weights.path.name} has to lie beside the graph; write it into {weights.path.parent}."
         )

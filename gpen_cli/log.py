@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -45,6 +46,23 @@ class _ConsoleHandler(logging.Handler):
             write_above_bar(self.format(record), error=True)
         except Exception:  # noqa: BLE001  a log that cannot be written (stderr closed) must not end the run
             self.handleError(record)
+
+
+class _FileHandler(logging.FileHandler):
+    """A full disk must not stop the photos: it is told once, on stderr."""
+
+    _told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
+        if not self._told:
+            self._told = True
+            write_above_bar(
+                f"warning: the log file {self.baseFilename} cannot be written; it is not whole.", error=True
+            )
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what the full disk did not take before
+            super().close()
 
 
 _bar_is_shown = False
@@ -102,14 +120,11 @@ def set_up(level: str, file: Path | None, *, append: bool = True) -> None:
     root.addHandler(console)
     if file is not None:
         try:
-            handler = logging.FileHandler(
-                file, mode="a" if append else "w", encoding="utf-8", errors="backslashreplace"
-            )
+            handler = _FileHandler(file, mode="a" if append else "w", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise UsageError(
                 f"--log-file {file} cannot be written: {error.strerror or error}; name another."
             ) from error
-        handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk must not stop the photos
         handler.setFormatter(logging.Formatter(_FILE_FORMAT))
         root.addHandler(handler)
 

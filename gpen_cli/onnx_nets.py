@@ -5,6 +5,7 @@ Without torch: only ``_made`` needs it, and asks first whether it is there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from gpen_cli.weights.find import (
     user_folders,
 )
 from gpen_cli.weights.table import MODELS, Model
+
+log = logging.getLogger(__name__)
 
 SHORT_RUN_FACES = 20
 """Up to so many faces onnxruntime is done first on a CPU: PyTorch takes over a second longer to start, and where its eager
@@ -43,8 +46,12 @@ def suits_short_run(options: NetOptions, photos: int | None) -> bool:
     rows = [MODELS[name] for name in restorer_names() if options.model in ("auto", name)]
     try:
         present = [row for row in rows if find_model(row, in_caches=named) is not None]
-        return bool(present) and all((row.crop_size or 0) <= _LARGEST_SHORT and find_onnx(row) for row in present)
     except WeightsError:  # said where the net is loaded
+        return False
+    try:
+        return bool(present) and all((row.crop_size or 0) <= _LARGEST_SHORT and find_onnx(row) for row in present)
+    except WeightsError as error:
+        log.warning("%s This run takes PyTorch.", error)
         return False
 
 

@@ -144,7 +144,7 @@ def _is_photo(path: Path) -> bool:
 def read_source(source: str, name: str, *, allow_private_urls: bool = False) -> bytes:
     """The bytes of a file, URL or standard input. Raises PhotoError with one sentence."""
     if source == STDIN:
-        data = _read_stream(sys.stdin.buffer, "Standard input")
+        data = b"" if sys.stdin is None else _read_stream(sys.stdin.buffer, "Standard input")  # None: closed
         if not data:
             raise PhotoError(
                 "Standard input is empty; pipe a picture into it: gpen enhance - < photo.jpg > restored.png"

@@ -16,9 +16,11 @@ import pytest
 import torch
 from drawn_weights import save_small_net
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
 from gpen_cli import export, onnx_nets
 from gpen_cli.aligned_faces import example_crops
+from gpen_cli.cli.main import app
 from gpen_cli.device import Setup
 from gpen_cli.engine import build_engine
 from gpen_cli.errors import UsageError, WeightsError
@@ -146,6 +148,29 @@ def test_a_graph_elsewhere_than_its_weights_is_not_written(pair, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_links_to_both_files_will_do_and_a_link_to_the_weights_alone_is_refused(pair, tmp_path):
+    """onnxruntime follows no link out of the graph's own folder."""
+    for file in pair:
+        (tmp_path / file.name).symlink_to(file)
+    crops = example_crops(64)[:1]
+    assert OnnxGpen(from_path(tmp_path / "drawn.onnx"), ONNX).run(crops).std() > 1
+    (tmp_path / "drawn.onnx").unlink()
+    shutil.copy(pair[1], tmp_path)
+    with pytest.raises(WeightsError, match=r"a link into another folder, which onnxruntime does not follow; link both"):
+        from_path(tmp_path / "drawn.onnx")
+
+
+def test_weights_that_are_a_link_are_linked_where_they_lie(pair, tmp_path):
+    here = tmp_path / "other_name.safetensors"
+    here.symlink_to(pair[0])
+    with pytest.raises(
+        UsageError, match=f"drawn.safetensors has to lie beside the graph; write it into {pair[0].parent}"
+    ):
+        export_net(from_path(here), tmp_path / "x.onnx", LINKED)
+    export_net(from_path(here), pair[0].parent / "x.onnx", LINKED)
+    assert from_path(pair[0].parent / "x.onnx").export.linked == "drawn.safetensors"
+
+
 def test_weights_that_are_no_safetensors_file_cannot_be_linked(tmp_path):
     weights = save_small_net(tmp_path / "drawn.pth")
     with pytest.raises(WeightsError, match=r"drawn.pth is no .safetensors file"):
@@ -189,6 +214,18 @@ def on_cpu(monkeypatch):
 )
 def test_which_runs_are_short(on_cpu, options, photos, short):
     assert suits_short_run(NetOptions(**options), photos) == short
+
+
+def test_a_damaged_graph_is_told_and_pytorch_taken(on_cpu, tmp_path, monkeypatch, caplog):
+    for suffix in (".onnx", ".safetensors"):
+        shutil.copy(EMBEDDED.with_suffix(suffix), tmp_path)
+    (tmp_path / EMBEDDED.name).write_bytes(EMBEDDED.read_bytes()[:-100])
+    monkeypatch.setenv("GPEN_WEIGHTS_DIR", str(tmp_path))
+    assert not suits_short_run(NetOptions(), 1)
+    assert "This run takes PyTorch" in caplog.text
+    verified = CliRunner().invoke(app, ["models", "verify"])
+    assert verified.exit_code == WeightsError.exit_code
+    assert "gpen-open-256\twhole" not in verified.output
 
 
 def test_where_a_gpu_may_be_pytorch_is_asked(monkeypatch):

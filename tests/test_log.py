@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -182,3 +183,14 @@ def test_an_empty_run_has_an_empty_table():
 
 def test_every_stage_of_the_issue_has_its_row():
     assert log.STAGES == ("decode", "detect", "align", "restore", "compose", "encode")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_log_file_on_a_full_disk_is_told_once_and_stops_nothing(capsys):
+    log.set_up("info", Path("/dev/full"))
+    for number in range(3):
+        logging.getLogger("gpen_cli.test").info("line %d", number)
+    errors = capsys.readouterr().err.splitlines()
+    assert errors.count("warning: the log file /dev/full cannot be written; it is not whole.") == 1
+    assert errors[-1] == "line 2"
+    log.set_up("info", None)

@@ -154,6 +154,20 @@ class TestPackages:
         os.chown(only(cache, ".so"), 12345, -1)
         assert torch_compiled.from_cache(weights, COMPILED) is None
 
+    def test_after_a_library_that_is_another_the_right_one_is_loaded_under_its_name(self, weights, crops, cache):
+        """The system knows open libraries by their names."""
+        path = only(cache, ".so")
+        whole = path.read_bytes()
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("g++")
+        path.unlink()
+        subprocess.run([compiler, "-shared", "-x", "c", "-o", path, "-"], input=b"int other;", check=True)
+        with pytest.raises(AttributeError):
+            CompiledLibrary(path, (1, 64, 64, 3))
+        path.unlink()
+        path.write_bytes(whole)
+        pixels, _ = CompiledLibrary(path, (1, 64, 64, 3))(torch.from_numpy(crops[:1]))
+        assert np.array_equal(pixels.numpy(), TorchGpen(weights, COMPILED).run(crops[:1]))
+
     def test_one_that_does_not_load_is_removed_and_told(self, weights, cache, monkeypatch, caplog):
         path = only(cache, ".so")
         path.write_bytes(b"no package")

@@ -76,7 +76,7 @@ def batch(
     from gpen_cli.naming import plan_batch, plan_in_place
     from gpen_cli.sources import find_photos, require_photo_folder
 
-    with exit_codes():
+    with exit_codes("what was finished stays; the same command with --resume does the rest"):
         require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
         options = build_options(shared, in_place=in_place, leave_results=not include_results)

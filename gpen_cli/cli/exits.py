@@ -30,28 +30,44 @@ _STOPS = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "
 """Ctrl-C, a polite kill, and the terminal that is closed."""
 
 
+_asked: type[BaseException] | None = None
+"""The stop that was asked for, and that the command has not yet ended by."""
+
+
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """The first Ctrl-C or SIGTERM stops the run in order; a second ends the process at once, whatever it waits for."""
-    stopping = False
+    global _asked
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal stopping
-        if stopping:
+        global _asked
+        if _asked is not None:
             os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)
-        stopping = True
-        raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
+        _asked = KeyboardInterrupt if number == signal.SIGINT else TerminatedError
+        raise _asked
 
     before = {number: signal.signal(number, stop) for number in _STOPS}
+    _asked = None
     try:
         yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception:
+        stop_if_asked()  # an import that a signal breaks into fails, and says so in its own words
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
+def stop_if_asked() -> None:
+    """Raises the stop again that was asked for and lost: where Python imports or tidies up, a signal's error may vanish."""
+    if _asked is not None:
+        raise _asked
+
+
 @contextmanager
-def exit_codes(stopped: str = "what was finished stays") -> Iterator[None]:
+def exit_codes(stopped: str = "what was finished stays; run it again for the rest") -> Iterator[None]:
     """Runs a command's body; leaves by ``typer.Exit`` with the code of design.md, never by a traceback of the user's fault.
 
     stopped: what is true of this command once Ctrl-C or SIGTERM has ended it.

@@ -28,7 +28,7 @@ def list_models() -> None:
     """Name, whether it is here, size, licence, and where it is or can be had."""
     with exit_codes():
         rows = [_row(model) for model in MODELS.values()]
-        if sys.stdout.isatty():
+        if sys.stdout is not None and sys.stdout.isatty():
             _draw(rows)
         else:
             with text_may_go_unread():
@@ -95,7 +95,7 @@ class _ProgressBar:
 @app.command("verify", cls=Command)
 def verify_models() -> None:
     """Check every weight file on this machine against its known size and hash, reading it anew."""
-    from gpen_cli.weights.find import forget_hashes
+    from gpen_cli.weights.find import find_onnx, forget_hashes
 
     with exit_codes():
         forget_hashes()
@@ -105,6 +105,7 @@ def verify_models() -> None:
                 continue
             try:
                 found = find_model(model)
+                find_onnx(model)
             except WeightsError as error:
                 damaged.append(str(error))
                 continue

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpen_cli.cli.exits import silence_stdout
+from gpen_cli.cli.exits import silence_stdout, stop_if_asked
 from gpen_cli.cli.progress import Progress
 from gpen_cli.data import Job, Outcome
 from gpen_cli.errors import SOME_FAILED, DeviceError, OutputError, UsageError, WeightsError
@@ -123,6 +123,7 @@ class _Run:
         """Does the jobs; False when the run is to stop after so many failures."""
         from gpen_cli.pipeline import restore_photos
 
+        stop_if_asked()
         todo = self._not_done(jobs)
         if not self._options.run.dry_run:
             self._warn_of_space(todo)
@@ -131,6 +132,7 @@ class _Run:
         try:
             for outcome in outcomes:
                 self._take(outcome)
+                stop_if_asked()
                 if most is not None and len(self.tally.failures) >= most:
                     log.error("stopped after %d failed photo(s), as asked", len(self.tally.failures))
                     return False
@@ -163,7 +165,11 @@ class _Run:
         self.tally.add(outcome)
         self.stages.add(outcome.seconds)
         if self._report:
-            self._report.write(outcome)
+            try:
+                self._report.write(outcome)
+            except OutputError:
+                self._report = None  # said once, by the run that ends with it; what is finished meanwhile still counts
+                raise
         if self._ledger and self._writes_down:
             self._ledger.add(outcome, self._mark)
         _tell(outcome, self._options, detail=self._flags.detail)
@@ -197,8 +203,10 @@ def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
 
 def _pour(picture: bytes) -> None:
     """The picture to standard output. Raises OutputError."""
+    left = memoryview(picture)
     try:
-        sys.stdout.buffer.write(picture)
+        while left:  # an unbuffered stream may take a part, and say so only here
+            left = left[sys.stdout.buffer.write(left) :]
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
@@ -249,6 +257,10 @@ def _summarise(tally: Tally, total: int, seconds: float) -> None:
 
 
 def refuse_binary_on_terminal(jobs: Sequence[Job]) -> None:
-    """Raises UsageError when a picture would be poured onto a terminal."""
-    if any(job.target is None for job in jobs) and sys.stdout.isatty():
+    """Raises UsageError when a picture would be poured onto a terminal, OutputError when it would go nowhere."""
+    if not any(job.target is None for job in jobs):
+        return
+    if sys.stdout is None:
+        raise OutputError("Standard output is closed, so the picture cannot go there; give -o FILE.")
+    if sys.stdout.isatty():
         raise UsageError("The picture would go to this terminal; redirect it (> restored.png) or give -o FILE.")

@@ -31,6 +31,13 @@ class CompiledLibrary:
         self._shape = shape
         self._torch = ctypes.CDLL(str(_libtorch()))
         self._library = ctypes.CDLL(str(path))
+        try:
+            self._set_up()
+        except Exception:
+            _close(self._library)  # else the next file of that name would be taken for this one
+            raise
+
+    def _set_up(self) -> None:
         self._run = self._library.AOTInductorModelContainerRun
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
         self._run.argtypes = (_Handle, pointer, size, pointer, size, pointer, pointer)
@@ -94,6 +101,13 @@ def library_in(package: Path, into: Path) -> None:
         if len(libraries) != 1:
             raise RuntimeError(f"the package holds {len(libraries)} libraries")
         into.write_bytes(archive.read(libraries[0]))
+
+
+def _close(library: ctypes.CDLL) -> None:
+    close = getattr(ctypes.CDLL(None), "dlclose", None) if sys.platform != "win32" else None
+    if close is not None:
+        close.argtypes = (ctypes.c_void_p,)
+        close(library._handle)
 
 
 def _libtorch() -> Path:

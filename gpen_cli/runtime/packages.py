@@ -56,6 +56,7 @@ def find_package(weights: FoundWeights, setup: Setup) -> Package | None:
     known = read_json(_note(path))
     try:
         if not (_is_private(path) and _is_private(path.parent)) or sha256_of(path) != known.get("sha256"):
+            log.debug("%s is damaged, or others may write it: it is not used", path)
             return None
         os.utime(path)  # the least recently used are removed first
         return Package(path, int(known["crop_size"]), float(known["seconds"]))

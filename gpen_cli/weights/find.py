@@ -107,8 +107,16 @@ def _export_of(path: Path) -> OnnxExport | None:
                 f"{path} takes its numbers from {export.linked}, which does not lie beside it; put it there, or export "
                 "without --linked."
             )
+        if weights.resolve().parent != path.resolve().parent:
+            raise WeightsError(
+                f"{path} takes its numbers from {weights}, a link into another folder, which onnxruntime does not follow; link "
+                "both files, or export without --linked."
+            )
         if file_sha256(weights) != export.source_sha256:
-            raise WeightsError(f"{weights} is damaged, or not the file that {path.name} was made for; export it again.")
+            raise WeightsError(
+                f"{weights} is damaged, or not the file that {path.name} was made for; get the weights again, or, if they are "
+                f"others on purpose, export {path.name} again."
+            )
     return export
 
 

@@ -84,12 +84,12 @@ def read_export(path: Path) -> OnnxExport | None:
 
 def check_target(target: Path, *, overwrite: bool) -> None:
     """That an .onnx file may be written there; leftovers of killed runs beside it are removed. Raises UsageError, OutputError."""
+    if target.is_dir():
+        raise UsageError(f"-o {target} is a folder; name a file in it.")
     if target.suffix.lower() != ".onnx":
         raise UsageError(f"-o {target} has to end in .onnx; rename it.")
     if not target.parent.is_dir():
         raise OutputError(f"The folder {target.parent} does not exist; make it, or name another file.")
-    if target.is_dir():
-        raise UsageError(f"-o {target} is a folder; name a file in it.")
     if target.exists() and not overwrite:
         try:
             ours = read_export(target) is not None
