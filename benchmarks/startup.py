@@ -34,6 +34,10 @@ net = engine.net(engine.choices[0].name)
 net.run(np.zeros((1, net.crop_size, net.crop_size, 3), np.uint8))
 """
 
+LEAVE = "os._exit(0)"
+OWN_END = "from gpen_cli.cli.main import run; run()"
+"""As ``python -m gpen_cli``, without ``gpen_cli.ending``."""
+
 STAGES = """
 import time
 begin = time.perf_counter()
@@ -81,8 +85,15 @@ def commands(folder: Path) -> dict[str, list[str]]:
     found = {
         "gpen --help": [*gpen, "--help"],
         "python -c 'import torch'": [sys.executable, "-c", "import torch"],
+        "the same, left at once": [sys.executable, "-c", f"import os, torch; {LEAVE}"],
+        "and imported without the garbage collector": [
+            sys.executable,
+            "-c",
+            f"import gc, os; gc.disable(); import torch; {LEAVE}",
+        ],
         "gpen enhance (onnx: a short run)": enhance,
         "gpen enhance --runtime eager": [*enhance, "--runtime", "eager"],
+        "the same, with Python's own end": [sys.executable, "-c", OWN_END, *enhance[3:], "--runtime", "eager"],
     }
     photos = folder / "photos"
     photos.mkdir()
