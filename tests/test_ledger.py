@@ -179,6 +179,7 @@ class TestResume:
         result = self.gpen(photos, out, "--resume")
         assert result.exit_code == 0, result.stderr
         assert "resuming: 3 of 6" in result.stderr
+        assert "failed 0, done before 3;" in result.stderr
         assert sorted(Path(line).name[0] for line in result.stdout.splitlines()) == ["1", "2", "3"]
         now = {path.name: path.read_bytes() for path in out.glob("*.png")}
         assert now.pop("3_enhanced.png") != whole.pop("3_enhanced.png")

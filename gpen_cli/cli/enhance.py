@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from gpen_cli.cli.exits import exit_codes
-from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
+from gpen_cli.cli.flags import SharedFlags
+from gpen_cli.cli.shared_flags import build_options, with_shared_flags
 from gpen_cli.errors import UsageError
 
 

@@ -15,7 +15,8 @@ import typer
 
 from gpen_cli import log
 from gpen_cli.cli.exits import exit_codes, text_may_go_unread
-from gpen_cli.cli.flags import SharedFlags, build_options
+from gpen_cli.cli.flags import SharedFlags
+from gpen_cli.cli.shared_flags import build_options
 from gpen_cli.data import Job
 from gpen_cli.errors import UsageError, WeightsError
 

@@ -117,6 +117,7 @@ class _Run:
         self.begun = 0
         """Jobs asked for, those of an earlier run included."""
         self._todo = 0
+        self._done_before = 0
         self.tally, self.stages = Tally(), RunSummary()
 
     def do(self, jobs: Sequence[Job]) -> bool:
@@ -150,6 +151,7 @@ class _Run:
             todo = [job for job in jobs if not ledger.is_done(job, self._mark)]
             if len(todo) < len(jobs) or not self._is_watch:
                 log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
+            self._done_before += len(jobs) - len(todo)
             self._bar.leave_out(len(jobs) - len(todo))
         self.begun += len(jobs)
         self._todo += len(todo)
@@ -176,7 +178,7 @@ class _Run:
         self._bar.step(len(self.tally.failures))
 
     def summarise(self) -> None:
-        _summarise(self.tally, self._todo, time.monotonic() - self._since)
+        _summarise(self.tally, self._todo, self._done_before, time.monotonic() - self._since)
 
 
 def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
@@ -241,13 +243,14 @@ def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
     return lines
 
 
-def _summarise(tally: Tally, total: int, seconds: float) -> None:
+def _summarise(tally: Tally, total: int, before: int, seconds: float) -> None:
     counts = tally.statuses
     finished = sum(counts.values())
+    earlier = f", done before {before}" if before else ""
     pending = f", not begun or dropped {total - finished}" if finished < total else ""
     log.info(
-        "summary: done %d, no face %d, skipped %d, failed %d%s; %d faces restored, %d left as they were; %.1f s",
-        counts["done"], counts["no_face"], counts["skipped"], counts["failed"], pending, tally.restored,
+        "summary: done %d, no face %d, skipped %d, failed %d%s%s; %d faces restored, %d left as they were; %.1f s",
+        counts["done"], counts["no_face"], counts["skipped"], counts["failed"], earlier, pending, tally.restored,
         tally.kept, seconds,
     )  # fmt: skip
     for sentence in tally.failures[:MOST_FAILURES_LISTED]:

@@ -12,7 +12,8 @@ import typer
 
 from gpen_cli.cli.enhance import log_level
 from gpen_cli.cli.exits import exit_codes, text_may_go_unread
-from gpen_cli.cli.flags import SharedFlags, build_options, with_shared_flags
+from gpen_cli.cli.flags import SharedFlags
+from gpen_cli.cli.shared_flags import build_options, with_shared_flags
 from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import Options
 
