@@ -19,7 +19,7 @@ from gpen_cli.engine import Engine, crop_side
 from gpen_cli.guard import judge
 from gpen_cli.log import StageClock
 from gpen_cli.options import ComposeOptions, Options
-from gpen_cli.restore_crop import LUMA, residual_of
+from gpen_cli.restore_crop import LUMA, kept_detail, residual_of
 from gpen_cli.sharpness import own_detail
 from gpen_cli.upscale import canvas_size, choose_scale, enlarge
 
@@ -210,6 +210,9 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
     )
     face = _resize(np.clip(before.astype(np.float32) + residual, 0, 255), size)
     shown = enlarge(photo.shown, size)
+    if min(photo.size) > side:  # what the crop could not hold stays as far as the net left what it could
+        finer = shown - _resize(before.astype(np.float32), size)
+        face = face + finer * _resize(kept_detail(before.astype(np.float32), residual), size)[..., None]
     delta = (face - shown) * np.float32(crop.share * min(1.0, options.fidelity_weight))
     if options.mask != "auto":
         delta *= _resize(_mask(crop, side, options.mask), size)[..., None]

@@ -31,6 +31,10 @@ FACE_CENTRE, FACE_RADII = (0.50, 0.57), (0.235, 0.32)
 """The face's oval in GPEN's crop, brows to chin and cheek to cheek, as shares of its side (by eye, on shared/faces/whole)."""
 DETAIL_SIGMA = 1 / 128
 """Blur under which --fidelity-weight above 1 and --sharpen see detail (2 px of a 256 crop)."""
+FINEST_SIGMA, FINEST_FLOOR = 1.0, 0.05
+"""Pixels of the crop, and variance (levels²) that keeps plain skin from a division by nothing."""
+KEPT_POWER = 6
+"""Of 1, 3 and 6 the one with which heavy JPEG loses nothing (benchmarks/quality, docs/quality.md)."""
 LOCAL_RANGE = np.ones((5, 5), np.uint8)
 """Neighbourhood whose darkest and brightest luma bound added detail, so that no halo appears."""
 SHARPEN_GAIN = 2.0
@@ -171,6 +175,22 @@ def keep_sharp_detail(before: Float32Array, residual: Float32Array, own_detail: 
     softened = np.clip(2.0 * (1.0 - np.sqrt(energy_after / energy_before)), 0.0, 1.0)
     share = np.float32(min(1.0, KEEP_GAIN * own_detail)) * agree * softened
     return residual - (share * detail_change)[..., None]
+
+
+def kept_detail(before: Float32Array, residual: Float32Array) -> Float32Array:
+    """(S, S) 0..1: how far detail finer than the crop is to be trusted, from what the change leaves of the crop's finest.
+
+    Its regression on what was there before, in a neighbourhood (the gain of a local Wiener filter), to the power KEPT_POWER: 1
+    where nothing changed or detail was sharpened, towards 0 where noise and JPEG's blocks were taken out: finer, they are worse.
+    """
+    fine = _finest(before @ LUMA)
+    energy = _blur(fine * fine, KEEP_SIGMA) + np.float32(FINEST_FLOOR)
+    shared = energy + _blur(fine * _finest(residual @ LUMA), KEEP_SIGMA)
+    return np.asarray(np.clip(shared / energy, 0.0, 1.0) ** KEPT_POWER, np.float32)
+
+
+def _finest(luma: Float32Array) -> Float32Array:
+    return luma - cv2.GaussianBlur(luma, (0, 0), FINEST_SIGMA, borderType=cv2.BORDER_REFLECT_101)
 
 
 def _detail(luma: Float32Array) -> Float32Array:

@@ -6,7 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
+from gpen_cli import restoration, restore_crop
+from gpen_cli.data import AlignedFace, Face, Photo
 from gpen_cli.geometry import scaling, warp_crop
+from gpen_cli.options import ComposeOptions
 from gpen_cli.restore_crop import LUMA, residual_of
 from gpen_cli.sharpness import own_detail
 
@@ -197,3 +200,29 @@ class TestOwnDetail:
         assert self.detail(np.full((1024, 1024, 3), 128, np.uint8)) == 0.0
         small = np.zeros((200, 200, 3), np.uint8)
         assert own_detail(small, scaling((200, 200), (256, 256)), np.zeros((256, 256, 3), np.uint8)) == 0.0
+
+
+class TestKeptDetail:
+    """How far the photo's own octave beyond the crop is trusted."""
+
+    def test_nothing_changed_or_sharpened_is_trusted_and_noise_taken_out_is_not(self, crop):
+        crop = crop.astype(np.float32)
+        same = np.zeros_like(crop)
+        assert (restore_crop.kept_detail(crop, same) == 1).all()
+        blurred = cv2.GaussianBlur(crop, (0, 0), 1.5)
+        assert np.median(restore_crop.kept_detail(crop, crop - blurred)) > 0.99
+        noise = np.random.default_rng(3).normal(0, 12, crop.shape).astype(np.float32)
+        cleaned = restore_crop.kept_detail(crop + noise, -noise)
+        assert np.median(cleaned) < 0.2
+
+    def test_an_aligned_file_larger_than_the_crop_keeps_what_the_net_left(self, astronaut):
+        """A net that changes nothing changes no pixel of a 512 px file either."""
+        pixels = np.ascontiguousarray(astronaut[:512, :512])
+        photo = Photo(pixels, pixels)
+        small = cv2.resize(pixels, (256, 256), interpolation=cv2.INTER_AREA)
+        to_crop = scaling((512, 512), (256, 256))
+        face = AlignedFace(
+            Face(np.array([0, 0, 512, 512], np.float32), np.zeros((5, 2), np.float32), 1.0), "net", small, to_crop
+        )
+        canvas = restoration._aligned_canvas(photo, restoration.Crop(face, small), (512, 512), ComposeOptions())
+        assert np.array_equal(canvas, pixels)
