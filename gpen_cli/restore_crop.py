@@ -34,7 +34,7 @@ DETAIL_SIGMA = 1 / 128
 FINEST_SIGMA, FINEST_FLOOR = 1.0, 0.05
 """Pixels of the crop, and variance (levels²) that keeps plain skin from a division by nothing."""
 KEPT_POWER = 6
-"""Of 1, 3 and 6 the one with which heavy JPEG loses nothing (benchmarks/quality, docs/quality.md)."""
+"""Of 1, 3 and 6 the one with which heavy JPEG loses nothing (benchmarks/quality, docs/models.md)."""
 LOCAL_RANGE = np.ones((5, 5), np.uint8)
 """Neighbourhood whose darkest and brightest luma bound added detail, so that no halo appears."""
 SHARPEN_GAIN = 2.0
