@@ -55,18 +55,18 @@ def export_net(weights: FoundWeights, target: Path, options: ExportOptions) -> l
     Raises UsageError (target, linked), WeightsError, DeviceError (onnx missing, parity), OutputError.
     """
     require_onnx("Exporting")
+    check_target(target, overwrite=options.overwrite)
     if options.linked:  # what is read from beside the graph has to lie there itself, not as a link
         weights = replace(weights, path=weights.path.resolve())
-    check_target(target, overwrite=options.overwrite)
+        if weights.path.parent != target.resolve().parent:
+            raise UsageError(
+                f"--linked: {weights.path.name} has to lie beside the graph; write it into {weights.path.parent}."
+            )
     net = load_gpen(weights.path)
     size = net.config.size
     crops = example_crops(size)
     if options.precision == "fp16":
         _require_range(weights, crops)
-    if options.linked and weights.path.parent != target.resolve().parent:
-        raise UsageError(
-            f"--linked: {weights.path.name} has to lie beside the graph; write it into {weights.path.parent}."
-        )
     about = OnnxExport(
         model=weights.name,
         crop_size=size,

@@ -208,11 +208,12 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
         weight=max(1.0, options.fidelity_weight),
         sharpen=options.sharpen,
     )
-    face = _resize(np.clip(before.astype(np.float32) + residual, 0, 255), size)
+    levels = before.astype(np.float32)
+    face = _resize(np.clip(levels + residual, 0, 255), size)
     shown = enlarge(photo.shown, size)
     if min(photo.size) > side:  # what the crop could not hold stays as far as the net left what it could
-        finer = shown - _resize(before.astype(np.float32), size)
-        face = face + finer * _resize(kept_detail(before.astype(np.float32), residual), size)[..., None]
+        finer = shown - _resize(levels, size)
+        face = face + finer * _resize(kept_detail(levels, residual), size)[..., None]
     delta = (face - shown) * np.float32(crop.share * min(1.0, options.fidelity_weight))
     if options.mask != "auto":
         delta *= _resize(_mask(crop, side, options.mask), size)[..., None]

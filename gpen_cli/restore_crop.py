@@ -183,24 +183,21 @@ def kept_detail(before: Float32Array, residual: Float32Array) -> Float32Array:
     Its regression on what was there before, in a neighbourhood (the gain of a local Wiener filter), to the power KEPT_POWER: 1
     where nothing changed or detail was sharpened, towards 0 where noise and JPEG's blocks were taken out: finer, they are worse.
     """
-    fine = _finest(before @ LUMA)
+    finest = FINEST_SIGMA / before.shape[0]
+    fine = _detail(before @ LUMA, finest)
     energy = _blur(fine * fine, KEEP_SIGMA) + np.float32(FINEST_FLOOR)
-    shared = energy + _blur(fine * _finest(residual @ LUMA), KEEP_SIGMA)
+    shared = energy + _blur(fine * _detail(residual @ LUMA, finest), KEEP_SIGMA)
     return np.asarray(np.clip(shared / energy, 0.0, 1.0) ** KEPT_POWER, np.float32)
 
 
-def _finest(luma: Float32Array) -> Float32Array:
-    return luma - cv2.GaussianBlur(luma, (0, 0), FINEST_SIGMA, borderType=cv2.BORDER_REFLECT_101)
+def _detail(luma: Float32Array, share: float = DETAIL_SIGMA) -> Float32Array:
+    return luma - _blur(luma, share)
 
 
-def _detail(luma: Float32Array) -> Float32Array:
-    return luma - _blur(luma, DETAIL_SIGMA)
-
-
-def _blur(image: Float32Array, share: float) -> Float32Array:
+def _blur(image: Float32Array, share: float, border: int = cv2.BORDER_REFLECT_101) -> Float32Array:
     """Gaussian whose sigma is ``share`` of the crop's side."""
     sigma = share * image.shape[0]
-    return np.asarray(cv2.GaussianBlur(image, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101), np.float32)
+    return np.asarray(cv2.GaussianBlur(image, (0, 0), sigma, borderType=border), np.float32)
 
 
 def _wide_blur(image: Float32Array, share: float) -> Float32Array:
@@ -209,7 +206,7 @@ def _wide_blur(image: Float32Array, share: float) -> Float32Array:
     if share * size < WIDE_SIGMA or size % WIDE_SHRINK:
         return _blur(image, share)
     small = cv2.resize(image, (size // WIDE_SHRINK,) * 2, interpolation=cv2.INTER_AREA)
-    blurred = cv2.GaussianBlur(small, (0, 0), share * small.shape[0], borderType=cv2.BORDER_REFLECT)
+    blurred = _blur(small, share, cv2.BORDER_REFLECT)  # whose middle lies nearest to the full size's
     return np.asarray(cv2.resize(blurred, (size, size), interpolation=cv2.INTER_LINEAR), np.float32)
 
 

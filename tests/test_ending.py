@@ -20,6 +20,10 @@ from gpen_cli.cli import run as run_module
 from gpen_cli.cli.exits import TerminatedError, exit_codes, stop_if_asked
 from gpen_cli.errors import OutputError
 
+REPOSITORY = Path(__file__).resolve().parents[1]
+GPEN = [sys.executable, "-m", "gpen_cli"]
+OLD_SCRIPT = [sys.executable, str(REPOSITORY / "inference_gpen.py")]
+
 ENDING = """
 import atexit, sys, threading, time
 from gpen_cli.ending import ending_at_once
@@ -32,6 +36,20 @@ with ending_at_once():
     threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
     print("said")
     BODY
+"""
+
+
+STARTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the program's own first line
+import runpy
+print("up", flush=True)
+if sys.argv[1] == "-m":
+    sys.argv[:2] = []
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+else:
+    sys.argv[:1] = []
+    runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -95,20 +113,6 @@ def test_ctrl_c_at_any_moment_is_one_sentence_at_most(name: str, after: float, t
     assert process.returncode in (130, 0)  # 0: it was done already
     assert "Traceback" not in errors
     assert "cannot be imported" not in errors
-
-
-STARTED = """
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the program's own first line
-import runpy
-print("up", flush=True)
-if sys.argv[1] == "-m":
-    sys.argv[:2] = []
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-else:
-    sys.argv[:1] = []
-    runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 def broken_import() -> None:
@@ -182,11 +186,6 @@ def test_closed_streams(shell: str, code: int, sentence: str, unbuffered: str, t
     assert done.returncode == code, done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-GPEN = [sys.executable, "-m", "gpen_cli"]
-OLD_SCRIPT = [sys.executable, str(REPOSITORY / "inference_gpen.py")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")

@@ -46,8 +46,8 @@ def _stoppable() -> Iterator[None]:
         _asked = KeyboardInterrupt if number == signal.SIGINT else TerminatedError
         raise _asked
 
-    before = {number: signal.signal(number, stop) for number in _STOPS}
     _asked = None
+    before = {number: signal.signal(number, stop) for number in _STOPS}
     try:
         yield
     except (typer.Exit, typer.Abort):

@@ -117,7 +117,6 @@ class _Run:
         self.begun = 0
         """Jobs asked for, those of an earlier run included."""
         self._todo = 0
-        self._done_before = 0
         self.tally, self.stages = Tally(), RunSummary()
 
     def do(self, jobs: Sequence[Job]) -> bool:
@@ -151,7 +150,6 @@ class _Run:
             todo = [job for job in jobs if not ledger.is_done(job, self._mark)]
             if len(todo) < len(jobs) or not self._is_watch:
                 log.info("resuming: %d of %d photos are done already", len(jobs) - len(todo), len(jobs))
-            self._done_before += len(jobs) - len(todo)
             self._bar.leave_out(len(jobs) - len(todo))
         self.begun += len(jobs)
         self._todo += len(todo)
@@ -178,7 +176,7 @@ class _Run:
         self._bar.step(len(self.tally.failures))
 
     def summarise(self) -> None:
-        _summarise(self.tally, self._todo, self._done_before, time.monotonic() - self._since)
+        _summarise(self.tally, self._todo, self.begun - self._todo, time.monotonic() - self._since)
 
 
 def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:

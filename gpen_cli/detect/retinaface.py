@@ -68,7 +68,7 @@ def net_input(pixels: UInt8Image) -> Float32Array:
     """(H, W, 3) uint8 RGB -> (1, 3, H', W') float32 BGR minus the mean; H', W' padded right and below with the mean."""
     height, width = pixels.shape[:2]
     planes = np.zeros((1, 3, padded_side(height), padded_side(width)), np.float32)
-    for channel, plane in enumerate(reversed(cv2.split(pixels))):  # contiguous planes are read twice as fast
+    for channel, plane in enumerate(reversed(cv2.split(pixels))):  # planes are read sooner than every third byte
         mean = np.float32(MEAN_RGB[2 - channel])
         np.subtract(plane, mean, out=planes[0, channel, :height, :width], dtype=np.float32)
     return planes

@@ -73,9 +73,8 @@ def _wants_compiling(
         return True
     if resumed:
         return setup.compiled
-    if all(is_compiled(weights, setup) for weights, _ in nets):
-        return True
-    return all(_pays(weights, size, setup, photos) for weights, size in nets) and _can_compile(setup.device)
+    missing = [size for weights, size in nets if not is_compiled(weights, setup)]
+    return not missing or (all(_pays(size, setup, photos) for size in missing) and _can_compile(setup.device))
 
 
 def is_compiled(weights: FoundWeights, setup: Setup) -> bool:
@@ -83,11 +82,10 @@ def is_compiled(weights: FoundWeights, setup: Setup) -> bool:
     return setup.device == "cpu" and packages.supported() and packages.find_package(weights, setup) is not None
 
 
-def _pays(weights: FoundWeights, size: int, setup: Setup, photos: int | None) -> bool:
+def _pays(size: int, setup: Setup, photos: int | None) -> bool:
+    """Whether compiling a net of that crop size now pays for so many photos."""
     if setup.device == "cpu" and not packages.supported():
         return False  # torch.compile's own cache is too slow to count on
-    if is_compiled(weights, setup):
-        return True
     from_faces = PAYS[max((known for known in PAYS if known <= size), default=min(PAYS))]
     return photos is not None and FACES_A_PHOTO * photos >= from_faces
 
