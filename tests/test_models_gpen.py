@@ -10,9 +10,11 @@ import pytest
 import torch
 from drawn_weights import SMALL, drawn_gpen
 
+from gpen_cli.models import stylegan2
 from gpen_cli.models.gpen import Gpen, GpenConfig
 from gpen_cli.models.stylegan2 import draw_start, filter_by_convolution, fold_constants
 from gpen_cli.models.textbook import textbook_gpen
+from gpen_cli.runtime.torch_gpen import EVERY_MAP
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = {
@@ -101,14 +103,34 @@ def test_gradients_flow_to_every_parameter():
     assert without == []
 
 
+@pytest.mark.parametrize("below", [8, EVERY_MAP])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_filtering_by_convolution_gives_the_same_picture(dtype: torch.dtype) -> None:
+def test_filtering_by_convolution_gives_the_same_picture(dtype: torch.dtype, below: int) -> None:
     faces = torch.from_numpy(np.random.RandomState(5).uniform(-1, 1, (2, 3, 64, 64)).astype(np.float32)).to(dtype)
     plain, filtered = drawn_gpen(SMALL, 3), drawn_gpen(SMALL, 3)
     for net in (plain, filtered):
         fold_constants(net, dtype)
-    filter_by_convolution(filtered)
+    filter_by_convolution(filtered, below=below)
     with torch.inference_mode():
         ours, theirs = filtered(faces).float(), plain(faces).float()
     error = (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
     assert error < (1e-6 if dtype == torch.float32 else 0.02)
+
+
+def test_maps_of_fewer_channels_than_told_are_filtered_by_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 256 px, channel multiplier 1: the widest level has half the channels of the others.
+    net, seen = drawn_gpen(GpenConfig(256, channel_multiplier=1, narrow=0.0625), 3), set()
+    real = stylegan2._depthwise_fir
+    monkeypatch.setattr(stylegan2, "_depthwise_fir", lambda x, *rest: (seen.add(x.shape[1]), real(x, *rest))[1])
+
+    def filtered(below: int) -> set[int]:
+        seen.clear()
+        filter_by_convolution(net, below=below)
+        with torch.inference_mode():
+            net(torch.zeros(1, 3, 256, 256))
+        return set(seen)
+
+    every = filtered(EVERY_MAP)
+    assert len(every) > 1
+    assert filtered(max(every)) == every - {max(every)}
+    assert filtered(0) == set()

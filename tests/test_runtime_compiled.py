@@ -253,7 +253,7 @@ class TestFailures:
         monkeypatch.setattr(packages, "supported", lambda: False)
         monkeypatch.setattr(torch, "compile", fake_compile)
         # The plain net filters by convolution, which on some processors rounds a sum the other way.
-        monkeypatch.setattr(torch_gpen, "filter_by_convolution", lambda net: None)
+        monkeypatch.setattr(torch_gpen, "filter_by_convolution", lambda net, below: None)
         expected = TorchGpen(weights, dataclasses.replace(CPU, micro_batch=2)).run(crops)
         net = TorchGpen(weights, dataclasses.replace(COMPILED, micro_batch=2))
         assert np.array_equal(net.run(crops), expected)

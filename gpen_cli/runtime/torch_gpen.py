@@ -23,6 +23,13 @@ log = logging.getLogger(__name__)
 LARGE_CROP = 512
 """Pixels; the maps of such nets are over 32 MiB a layer."""
 
+EVERY_MAP = 1 << 30
+"""Channels. A plain pass filters every map by a convolution, for no compiler fuses its shifted slices: a 257 px map of
+32 channels takes 5 ms instead of 70 (2 cores, bfloat16)."""
+VECTOR_BITS = 512
+"""Of AVX-512. The compiler's loops run along the channels; over a map whose channels do not fill a vector they go number by
+number (docs/performance.md)."""
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -115,7 +122,7 @@ def _make_pass(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:
     if not setup.compiled:
         net = _plain(weights, setup)
         if setup.device == "cpu":
-            filter_by_convolution(net.net)
+            filter_by_convolution(net.net, below=EVERY_MAP)
         run: Pass = net
         size = net.net.config.size
     else:
@@ -134,6 +141,8 @@ def _compiled(weights: FoundWeights, setup: Setup) -> tuple[Pass, int]:
     compiled = from_cache(weights, setup)
     if compiled is None:
         net = _plain(weights, setup)
+        if setup.device == "cpu":
+            filter_by_convolution(net.net, below=VECTOR_BITS // torch.finfo(net.dtype).bits)
         compiled = compile_net(net, weights, setup, crop_size=net.net.config.size)
     return compiled.run, compiled.crop_size
 
