@@ -11,11 +11,12 @@ served.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 
@@ -70,11 +71,11 @@ class Batcher:
     """Runs crops through nets, on one thread for each of ``lanes``: a device's nets by name. They are asked for on that
     thread, when a net is first needed.
 
-    preload: the net to load as soon as the thread starts. window: seconds that a crop waits at most for the faces that other
+    preload: the nets to load as soon as the thread starts. window: seconds that a crop waits at most for the faces that other
     owners have announced, so that they share its pass.
     """
 
-    def __init__(self, *lanes: Callable[[str], CropNet], preload: str | None = None, window: float = 0.0) -> None:
+    def __init__(self, *lanes: Callable[[str], CropNet], preload: Sequence[str] = (), window: float = 0.0) -> None:
         self._lanes = lanes
         self._queues: dict[str, list[_Waiting]] = {}
         """Heaps, by net."""
@@ -169,8 +170,7 @@ class Batcher:
             thread.join()
 
     def _run(self, net_by_name: Callable[[str], CropNet]) -> None:
-        if self._preload is not None:
-            self._load_ahead(net_by_name, self._preload)
+        self._load_ahead(net_by_name)
         running: _Pass | None = None
         while True:
             with self._changed:
@@ -184,12 +184,14 @@ class Batcher:
                 self._finish(running)
                 running = None
 
-    def _load_ahead(self, net_by_name: Callable[[str], CropNet], name: str) -> None:
-        """Loads while the first photos are read. An error is not lost: the first crop for this net meets it again."""
-        try:
-            net_by_name(name)
-        except Exception:  # noqa: BLE001  raised again, on demand, for whoever submits
-            return
+    def _load_ahead(self, net_by_name: Callable[[str], CropNet]) -> None:
+        """Loads while the first photos are read. An error is not lost: the first crop for that net meets it again."""
+        for name in self._preload:
+            with self._changed:
+                if self._closed or any(self._queues.values()):
+                    return  # what is waited for comes first
+            with contextlib.suppress(Exception):
+                net_by_name(name)
 
     def _next_net(self) -> str | None:
         """The net of the crop whose turn it is. Called with the lock held."""

@@ -20,7 +20,7 @@ from gpen_cli.geometry import crop_from_photo, scale_of
 from gpen_cli.onnx_nets import known_onnx, named_onnx, settle, suits_short_run, with_own_precision
 from gpen_cli.options import NetOptions, Options
 from gpen_cli.runtime import make_net, settle_thread
-from gpen_cli.runtime.choice import choose_runtime, gains_by_lanes, is_compiled
+from gpen_cli.runtime.choice import choose_runtime, gains_by_lanes, is_compiled, is_light
 from gpen_cli.runtime.known_answer import doubt
 from gpen_cli.runtime.protocol import CropNet
 from gpen_cli.weights.find import (
@@ -79,9 +79,10 @@ class Engine:
         return self._detector.name if self._detector else None
 
     @property
-    def preload(self) -> str | None:
-        """The net that is needed whatever the faces' sizes."""
-        return self.choices[0].name if len(self.choices) == 1 else None
+    def preload(self) -> tuple[str, ...]:
+        """The nets to load before it is known which faces come: the only one, or those that cost little."""
+        only = len(self.choices) == 1
+        return tuple(choice.name for choice in self.choices if only or is_light(choice.weights))
 
     def choose(self, side: float) -> NetChoice:
         """The net for a face whose crop is ``side`` photo pixels wide."""
@@ -161,25 +162,27 @@ def build_engine(
     if onnx:
         setup = with_own_precision(setup, files, options.net.precision)
     else:
-        # The size of a file that is only named is not known yet; those that are worth naming mostly have 512 px.
-        sizes = [(choice.weights, choice.crop_size) for choice in choices] or [(file, 512) for file in files]
-        if start_counts and earlier is None and gains_by_lanes(setup, [size for _, size in sizes], photos):
+        if start_counts and earlier is None and gains_by_lanes(setup, files, photos):
             setup = setup.in_lanes()
-        setup = choose_runtime(options.net, setup, sizes, photos, resumed=earlier is not None)
+        setup = choose_runtime(options.net, setup, files, photos, resumed=earlier is not None)
     engine = Engine(detector=detector, choices=choices, parser=parser, setup=setup)
     if named:
         _add_named(engine, named)
-    elif setup.compiled and not is_compiled(choices[0].weights, setup):
-        _compile_first(engine, options.net)  # what lies ready is loaded while the first photos are read
+    elif setup.compiled:
+        _compile_first(engine, options.net)
     return engine
 
 
 def _compile_first(engine: Engine, options: NetOptions) -> None:
-    """Compiles the first net before anything is written down: where that fails unasked, the run is an eager one."""
+    """Compiles the first net that is not compiled yet before anything is written down: where that fails unasked, the run is an
+    eager one. What lies ready is loaded while the first photos are read."""
+    missing = next((choice for choice in engine.choices if not is_compiled(choice.weights, engine.setup)), None)
+    if missing is None:
+        return
     from gpen_cli.runtime.torch_compiled import CompileError
 
     try:
-        engine.net(engine.choices[0].name)
+        engine.net(missing.name)
     except CompileError as error:
         if options.runtime != "auto" or options.compile == "always":
             raise

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpen_cli.device import Setup, has_package, may_have_gpu, resolve_runtime, resolve_setup
 from gpen_cli.errors import UsageError, WeightsError
 from gpen_cli.options import NetOptions
-from gpen_cli.runtime.choice import FACES_A_PHOTO
+from gpen_cli.runtime.choice import FACES_A_PHOTO, is_light
 from gpen_cli.weights.find import (
     FoundWeights,
     find_cached_onnx,
@@ -29,9 +29,8 @@ log = logging.getLogger(__name__)
 
 SHORT_RUN_FACES = 20
 """Up to so many faces onnxruntime is done first on a CPU: PyTorch takes over a second longer to start, and where its eager
-passes are faster (CPUs with bf16) it is by a hundredth of a second a face. Beyond, a compiled net may be at hand."""
-_LARGEST_SHORT = 256
-"""Crop size; a larger net's passes in PyTorch are faster by more than its start costs."""
+passes of a light net are faster (CPUs with bf16) it is by hundredths of a second a face. Beyond, a compiled net may be
+at hand."""
 
 
 def suits_short_run(options: NetOptions, photos: int | None) -> bool:
@@ -45,11 +44,11 @@ def suits_short_run(options: NetOptions, photos: int | None) -> bool:
     named = options.model != "auto"
     rows = [MODELS[name] for name in restorer_names() if options.model in ("auto", name)]
     try:
-        present = [row for row in rows if find_model(row, in_caches=named) is not None]
+        present = [found for row in rows if (found := find_model(row, in_caches=named)) is not None]
     except WeightsError:  # said where the net is loaded
         return False
     try:
-        return bool(present) and all((row.crop_size or 0) <= _LARGEST_SHORT and find_onnx(row) for row in present)
+        return bool(present) and all(is_light(net) and net.model and find_onnx(net.model) for net in present)
     except WeightsError as error:
         log.warning("%s This run takes PyTorch.", error)
         return False

@@ -71,7 +71,7 @@ class PhotoRun:
         self._most_alive = max(
             ALIVE_PER_WORKER * workers, engine.setup.crops_in_flight
         )  # photos of one face fill it, too
-        self._batcher = Batcher(*engine.lanes, preload=None if options.run.dry_run else engine.preload)
+        self._batcher = Batcher(*engine.lanes, preload=() if options.run.dry_run else engine.preload)
         self._readers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-read")
         self._writers = ThreadPoolExecutor(workers, thread_name_prefix="gpen-write")
         self._jobs = iter(jobs)

@@ -378,27 +378,48 @@ def test_a_net_that_answers_too_few_or_too_many_is_an_error_not_a_wait_for_ever(
     assert count == 1 or all(isinstance(future.exception(), RuntimeError) for future in futures)
 
 
-def test_a_net_is_loaded_ahead_on_the_device_thread():
+def test_nets_are_loaded_ahead_on_the_device_thread():
     loaded = threading.Event()
     names: list[tuple[str, str]] = []
 
     def load(name):
         names.append((name, threading.current_thread().name))
-        loaded.set()
+        if len(names) == 2:
+            loaded.set()
         return Net(0, 1)
 
-    batcher = Batcher(load, preload="net-0")
+    batcher = Batcher(load, preload=("net-0", "net-1"))
     batcher.start()
     assert loaded.wait(LIMIT_SECONDS)
     close(batcher)
-    assert names == [("net-0", "gpen-device")]
+    assert names == [("net-0", "gpen-device"), ("net-1", "gpen-device")]
+
+
+def test_a_crop_that_waits_comes_before_the_next_net_to_load():
+    begun, gate = threading.Event(), threading.Event()
+    names = []
+
+    def load(name):
+        names.append(name)
+        begun.set()
+        assert gate.wait(LIMIT_SECONDS)
+        return Net(0, 1)
+
+    batcher = Batcher(load, preload=("net-0", "net-1"))
+    batcher.start()
+    assert begun.wait(LIMIT_SECONDS)
+    future = batcher.submit(crop(0, 0), "net-0")
+    gate.set()
+    answer(future)
+    close(batcher)
+    assert set(names) == {"net-0"}
 
 
 def test_an_error_of_loading_ahead_is_met_by_the_first_crop():
     def load(name):
         raise WeightsError("damaged")
 
-    batcher = Batcher(load, preload="net-0")
+    batcher = Batcher(load, preload=("net-0",))
     batcher.start()
     with pytest.raises(WeightsError, match="damaged"):
         answer(batcher.submit(crop(0, 0), "net-0"))

@@ -23,10 +23,10 @@ from gpen_cli.errors import DeviceError, UsageError
 from gpen_cli.options import NetOptions, Options, RunOptions
 from gpen_cli.runtime import choice, packages, torch_compiled, torch_gpen
 from gpen_cli.runtime.aoti import CompiledLibrary, library_in
-from gpen_cli.runtime.choice import LANES_FROM, PAYS, choose_runtime, gains_by_lanes
+from gpen_cli.runtime.choice import HEAVY_PAYS_FROM, LANES_FROM, LIGHT_PAYS_FROM, choose_runtime, gains_by_lanes
 from gpen_cli.runtime.torch_compiled import CompileError
 from gpen_cli.runtime.torch_gpen import TorchGpen
-from gpen_cli.weights.find import from_path
+from gpen_cli.weights.find import FoundWeights, from_path
 
 CPU = Setup(device="cpu", precision="fp32", micro_batch=1, threads=1)
 COMPILED = dataclasses.replace(CPU, runtime="compiled", compiled=True)
@@ -94,7 +94,7 @@ class TestPackages:
     def test_a_second_process_finds_it(self, weights, cache):
         code = (
             "import sys\nfrom gpen_cli.device import Setup\nfrom gpen_cli.runtime import packages, torch_compiled\n"
-            "from gpen_cli.weights.find import from_path\nfrom pathlib import Path\n"
+            "from gpen_cli.weights.find import FoundWeights, from_path\nfrom pathlib import Path\n"
             f"setup = Setup(**{dataclasses.asdict(COMPILED)!r})\nimport torch\ntorch.set_num_threads(1)\n"
             f"found = torch_compiled.from_cache(from_path(Path({str(weights.path)!r})), setup)\n"
             "print(found.crop_size, found.seconds)"
@@ -269,19 +269,18 @@ class TestChoice:
         monkeypatch.setattr(choice, "_can_compile", lambda device: True)
         monkeypatch.setattr(packages, "supported", lambda: True)
 
-    def chosen(
-        self, weights, photos, *, size=512, device="cpu", resumed=False, before=CPU, **flags
-    ) -> tuple[str, bool]:
+    def chosen(self, weights, photos, *, device="cpu", resumed=False, before=CPU, **flags) -> tuple[str, bool]:
         setup = dataclasses.replace(before, device=device)
-        done = choose_runtime(NetOptions(**flags), setup, [(weights, size)], photos, resumed=resumed)
+        done = choose_runtime(NetOptions(**flags), setup, [weights], photos, resumed=resumed)
         return done.runtime, done.compiled
 
-    def test_a_few_photos_are_done_plainly_and_many_compiled(self, weights):
+    def test_a_few_photos_are_done_plainly_and_many_compiled(self, weights, monkeypatch):
         assert self.chosen(weights, 1) == ("eager", False)
-        assert self.chosen(weights, PAYS[512]) == ("compiled", True)
-        assert self.chosen(weights, PAYS[512], size=256) == ("eager", False)
-        assert self.chosen(weights, PAYS[256], size=256) == ("compiled", True)
-        assert self.chosen(weights, PAYS[512], size=1024) == ("compiled", True)
+        assert self.chosen(weights, HEAVY_PAYS_FROM) == ("eager", False)
+        assert self.chosen(weights, LIGHT_PAYS_FROM) == ("compiled", True)
+        monkeypatch.setattr(choice, "LIGHT_BYTES", 0)
+        assert self.chosen(weights, 1) == ("eager", False)
+        assert self.chosen(weights, HEAVY_PAYS_FROM) == ("compiled", True)
 
     def test_what_is_compiled_already_is_taken(self, weights, monkeypatch):
         path = packages.package_path(weights, CPU)
@@ -295,7 +294,7 @@ class TestChoice:
     def test_what_is_compiled_already_needs_no_compiler(self, weights, monkeypatch):
         monkeypatch.setattr(choice, "_can_compile", lambda device: pytest.fail("asked for a compiler"))
         monkeypatch.setattr(packages, "find_package", lambda found, setup: packages.Package(Path("x"), 64, 1.0))
-        assert self.chosen(weights, PAYS[512]) == ("compiled", True)
+        assert self.chosen(weights, LIGHT_PAYS_FROM) == ("compiled", True)
 
     @pytest.mark.parametrize("ready", [True, False])
     def test_what_is_ready_is_loaded_with_the_first_photos_and_what_is_not_is_compiled_before(
@@ -307,22 +306,40 @@ class TestChoice:
         monkeypatch.setattr(engine, "make_net", lambda found, setup: loaded.append(found.name))
         options = Options(net=NetOptions(compile="always"), run=RunOptions(aligned=True))
         built = engine.build_engine(options)
-        assert (built.setup.runtime, built.preload, len(loaded)) == ("compiled", "net", 0 if ready else 1)
+        assert (built.setup.runtime, built.preload, len(loaded)) == ("compiled", ("net",), 0 if ready else 1)
+
+    def test_nets_that_cost_little_are_loaded_before_any_face_is_known(self, weights, monkeypatch, tmp_path):
+        heavy = FoundWeights(tmp_path / "heavy.pth", None)
+        heavy.path.write_bytes(bytes(2 * weights.path.stat().st_size))
+        monkeypatch.setattr(choice, "LIGHT_BYTES", weights.path.stat().st_size)
+        few = [engine.NetChoice("a", 64, weights), engine.NetChoice("b", 128, weights)]
+        for choices, expected in (
+            ([few[0]], ("a",)),
+            (few, ("a", "b")),
+            ([*few, engine.NetChoice("c", 256, heavy)], ("a", "b")),
+        ):
+            assert engine.Engine(detector=None, choices=choices, parser=None, setup=CPU).preload == expected
+        alone = [engine.NetChoice("c", 256, heavy)]
+        assert engine.Engine(detector=None, choices=alone, parser=None, setup=CPU).preload == ("c",)
 
     @pytest.mark.parametrize(
-        ("change", "sizes", "photos", "gains"),
+        ("change", "light", "photos", "gains"),
         [
-            ({}, [256], LANES_FROM, True),
-            ({}, [256], LANES_FROM - 1, False),
-            ({}, [256], None, False),
-            ({}, [256, 512], 100, False),
-            ({"threads": 1}, [256], 100, False),
-            ({"device": "cuda:0"}, [256], 100, False),
-            ({"runtime": "onnx"}, [256], 100, False),
+            ({}, [True, True], LANES_FROM, True),
+            ({}, [True], LANES_FROM - 1, False),
+            ({}, [True], None, False),
+            ({}, [True, False], 100, False),
+            ({"threads": 1}, [True], 100, False),
+            ({"device": "cuda:0"}, [True], 100, False),
+            ({"runtime": "onnx"}, [True], 100, False),
         ],
     )
-    def test_which_runs_go_in_lanes(self, change, sizes, photos, gains):
-        assert gains_by_lanes(dataclasses.replace(CPU, **{"threads": 4, **change}), sizes, photos) == gains
+    def test_which_runs_go_in_lanes(self, weights, monkeypatch, tmp_path, change, light, photos, gains):
+        heavy = FoundWeights(tmp_path / "heavy.pth", None)
+        heavy.path.write_bytes(bytes(2 * weights.path.stat().st_size))
+        monkeypatch.setattr(choice, "LIGHT_BYTES", weights.path.stat().st_size)
+        nets = [weights if each else heavy for each in light]
+        assert gains_by_lanes(dataclasses.replace(CPU, **{"threads": 4, **change}), nets, photos) == gains
 
     @pytest.mark.parametrize(("threads", "lanes", "each"), [(2, 2, 1), (3, 3, 1), (4, 4, 1), (8, 4, 2), (15, 4, 3)])
     def test_lanes_share_the_threads(self, threads, lanes, each):

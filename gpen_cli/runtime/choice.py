@@ -21,34 +21,44 @@ log = logging.getLogger(__name__)
 FACES_A_PHOTO = 1.5
 """Guessed before any photo is read."""
 
-PAYS = {256: 2500, 512: 500}
-"""Faces of a run, by crop size, from which compiling pays when it has to be done now: twice the faces at which both ways take
-the same time, on two cores with bf16 (``benchmarks/generator.py``). What is compiled already starts sooner than the plain net."""
+LIGHT_BYTES = 100_000_000
+"""Of a weight file: the public 256 px net has 76 MB, the public 512 px net 284, the embedded ones 18. A light net's pass
+costs little beside what surrounds it."""
+
+LIGHT_PAYS_FROM, HEAVY_PAYS_FROM = 2500, 500
+"""Faces of a run from which compiling pays when it has to be done now: about twice the faces at which both ways take the
+same time, on two cores with bf16 (``benchmarks/generator.py``). What is compiled already starts sooner than the plain net."""
 
 LANES_FROM = 4
 """Photos: fewer are done first when all cores work on one face."""
-LARGEST_IN_LANES = 256
-"""Crop size; larger nets' layers fill all cores, and their maps would be in memory several times."""
 
 
-def gains_by_lanes(setup: Setup, sizes: Sequence[int], photos: int | None) -> bool:
-    """Whether several passes at a time, each on fewer cores, get a folder done sooner (``benchmarks/pipeline.py``)."""
+def is_light(weights: FoundWeights) -> bool:
+    """Whether the net is a small one, by its file."""
+    return weights.path.stat().st_size <= LIGHT_BYTES
+
+
+def gains_by_lanes(setup: Setup, nets: Sequence[FoundWeights], photos: int | None) -> bool:
+    """Whether several passes at a time, each on fewer cores, get a folder done sooner (``benchmarks/pipeline.py``).
+
+    Heavy nets do not gain: their layers fill all cores, and their maps would be in memory several times.
+    """
     return (
         setup.device == "cpu"
         and setup.runtime != "onnx"
         and setup.threads > 1
         and photos is not None
         and photos >= LANES_FROM
-        and max(sizes) <= LARGEST_IN_LANES
+        and all(is_light(net) for net in nets)
     )
 
 
 def choose_runtime(
-    options: NetOptions, setup: Setup, nets: Sequence[tuple[FoundWeights, int]], photos: int | None, *, resumed: bool
+    options: NetOptions, setup: Setup, nets: Sequence[FoundWeights], photos: int | None, *, resumed: bool
 ) -> Setup:
     """The setup with its runtime settled.
 
-    nets: (weights, crop size) of the nets the run may use; photos: how many are to be done, None when nobody knows; resumed:
+    nets: those the run may use; photos: how many are to be done, None when nobody knows; resumed:
     the setup is an earlier run's, whose bytes are to be met again. Raises DeviceError for what the device cannot do.
     """
     if setup.runtime == "onnx":
@@ -65,7 +75,7 @@ def choose_runtime(
 
 
 def _wants_compiling(
-    options: NetOptions, setup: Setup, nets: Sequence[tuple[FoundWeights, int]], photos: int | None, *, resumed: bool
+    options: NetOptions, setup: Setup, nets: Sequence[FoundWeights], photos: int | None, *, resumed: bool
 ) -> bool:
     if options.runtime == "eager" or options.compile == "never" or setup.device == "mps":
         return False
@@ -73,8 +83,8 @@ def _wants_compiling(
         return True
     if resumed:
         return setup.compiled
-    missing = [size for weights, size in nets if not is_compiled(weights, setup)]
-    return not missing or (all(_pays(size, setup, photos) for size in missing) and _can_compile(setup.device))
+    missing = [net for net in nets if not is_compiled(net, setup)]
+    return not missing or (all(_pays(net, setup, photos) for net in missing) and _can_compile(setup.device))
 
 
 def is_compiled(weights: FoundWeights, setup: Setup) -> bool:
@@ -82,12 +92,11 @@ def is_compiled(weights: FoundWeights, setup: Setup) -> bool:
     return setup.device == "cpu" and packages.supported() and packages.find_package(weights, setup) is not None
 
 
-def _pays(size: int, setup: Setup, photos: int | None) -> bool:
-    """Whether compiling a net of that crop size now pays for so many photos."""
+def _pays(net: FoundWeights, setup: Setup, photos: int | None) -> bool:
+    """Whether compiling the net now pays for so many photos."""
     if setup.device == "cpu" and not packages.supported():
         return False  # torch.compile's own cache is too slow to count on
-    from_faces = PAYS[max((known for known in PAYS if known <= size), default=min(PAYS))]
-    return photos is not None and FACES_A_PHOTO * photos >= from_faces
+    return photos is not None and FACES_A_PHOTO * photos >= (LIGHT_PAYS_FROM if is_light(net) else HEAVY_PAYS_FROM)
 
 
 def _can_compile(device: str) -> bool:
