@@ -14,8 +14,9 @@ from gpen_cli.errors import UsageError
 SIZES = (64, 128, 256, 512, 1024)
 PRECISIONS = ("bf16", "fp32")
 R1_FORMS = ("exact", "difference")
-VIEWS = ("random", "whole")
-"""What a discriminator looks at: a random square at full sharpness, or the whole face, shrunk."""
+VIEWS = ("random", "eye", "inner", "whole")
+"""What a discriminator looks at. random: a square at full sharpness, anywhere; eye: one around either eye, at full sharpness,
+moved a little; inner: half the crop's width, from above the eyes to below the mouth; whole: the face. The last two are shrunk."""
 
 
 def _one_of(setting: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from gpen_cli.train import losses
 from gpen_cli.train.config import TrainConfig
-from gpen_cli.train.discriminator import shrink
 from gpen_cli.train.face_net import Window, chips
 from gpen_cli.train.nets import Nets
+from gpen_cli.train.views import Square, look
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a step draws. places: (2,) corner of the random view, rows then columns. window: of the face net.
+    """What a step draws. squares: what the judges see, by view. window: of the face net.
 
     noise: (N, 3, size, size) standard normal, for the estimated R1; None: that is not taken.
     """
 
-    places: Tensor
+    squares: dict[str, Square]
     window: Window
     noise: Tensor | None
 
@@ -48,7 +48,7 @@ class Steps:
     def __init__(self, nets: Nets, config: TrainConfig, device: torch.device) -> None:
         self.nets = nets
         self.loss = config.loss
-        self.views = config.discriminator
+        self.judge_size = config.discriminator.size
         self.device = device
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         wrap: Callable[[Any], Any] = (
@@ -79,7 +79,7 @@ class Steps:
         terms |= self._likeness(shown, batch.original, drawn)
         total = sum((getattr(self.loss, name) * value for name, value in terms.items()), restored.new_zeros(()))
         if strength > 0:
-            adversarial, matching = self._judged(shown, batch.original, drawn.places)
+            adversarial, matching = self._judged(shown, batch.original, drawn.squares)
             terms |= {"adversarial": adversarial, "matching": matching}
             total = total + strength * (self.loss.adversarial * adversarial + self.loss.matching * matching)
         total.backward()
@@ -101,14 +101,14 @@ class Steps:
                 terms["perceptual"] = losses.map_distance(self.perceptual(restored), true_maps)
         return terms
 
-    def _judged(self, restored: Tensor, original: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    def _judged(self, restored: Tensor, original: Tensor, squares: dict[str, Square]) -> tuple[Tensor, Tensor]:
         share = losses.known(restored, original, self.loss.known)
         adversarial, matching = restored.new_zeros(()), restored.new_zeros(())
         self.nets.judges.requires_grad_(False)
         for view, judge in self.judges.items():
             with torch.no_grad():
-                _, true_maps = judge(self.look(original, view, places))
-            scores, maps = judge(self.look(restored, view, places))
+                _, true_maps = judge(self._look(original, squares[view]))
+            scores, maps = judge(self._look(restored, squares[view]))
             adversarial = adversarial + losses.fooling(scores, share)
             matching = matching + losses.map_distance(maps, true_maps)
         self.nets.judges.requires_grad_(True)
@@ -116,13 +116,13 @@ class Steps:
 
     def judge_step(self, restored: Tensor, original: Tensor, drawn: Drawn) -> dict[str, float]:
         """Adds the judges' gradients of one batch."""
-        places, noise = drawn.places, drawn.noise
+        squares, noise = drawn.squares, drawn.noise
         share = losses.known(restored, original, self.loss.known)
         terms: dict[str, float] = {}
         for view, judge in self.judges.items():
-            real = self.look(original, view, places)
+            real = self._look(original, squares[view])
             scores, _ = judge(real)
-            loss = losses.judging(scores, judge(self.look(restored, view, places))[0], share)
+            loss = losses.judging(scores, judge(self._look(restored, squares[view]))[0], share)
             terms[f"judge {view}"] = loss.item()
             if noise is not None:
                 moved, _ = judge(real + losses.NOISE_STEP * noise.to(real.dtype))
@@ -132,24 +132,18 @@ class Steps:
             loss.backward()
         return terms
 
-    def penalty_step(self, original: Tensor, places: Tensor) -> dict[str, float]:
+    def penalty_step(self, original: Tensor, squares: dict[str, Square]) -> dict[str, float]:
         """Adds the gradients of the exact R1, as much as for the steps between two of them. Eager, float32."""
         terms: dict[str, float] = {}
         for view, judge in self.nets.judges.items():
-            penalty = losses.exact_r1(judge, self.look(original, view, places).float())
+            penalty = losses.exact_r1(judge, self._look(original, squares[view]).float())
             (self.loss.r1 * self.loss.r1_every * penalty).backward()
             terms[f"r1 {view}"] = penalty.item()
         return terms
 
-    def look(self, faces: Tensor, view: str, places: Tensor) -> Tensor:
-        """What a judge sees of the faces: (N, 3, size, size), in the type it computes in."""
-        size = self.views.size
-        if view == "whole" or faces.shape[-1] <= size:
-            seen = shrink(faces, size)
-        else:
-            row, column = (int(place) for place in places)
-            seen = faces[:, :, row : row + size, column : column + size]
-        return seen.to(self.dtype, memory_format=torch.channels_last)
+    def _look(self, faces: Tensor, square: Square) -> Tensor:
+        """(N, 3, size, size), in the type that judges compute in."""
+        return look(faces, square, self.judge_size).to(self.dtype, memory_format=torch.channels_last)
 
 
 def clip_and_apply(optimiser: torch.optim.Optimizer, net: nn.Module, largest: float) -> float:

@@ -28,6 +28,7 @@ from gpen_cli.train.processes import Processes
 from gpen_cli.train.schedule import judge_strength, keep_factor, rate_factor, set_rate
 from gpen_cli.train.sheet import validate, validation_samples
 from gpen_cli.train.steps import Batch, Drawn, Steps, clip_and_apply
+from gpen_cli.train.views import draw_squares
 
 log = logging.getLogger(__name__)
 
@@ -149,20 +150,19 @@ class Trainer:
         terms = self.steps.judge_step(restored, batch.original, drawn)
         loss = self.config.loss
         if loss.r1_form == "exact" and loss.r1 > 0 and self.step % loss.r1_every == 0:
-            terms |= self.steps.penalty_step(batch.original, drawn.places)
+            terms |= self.steps.penalty_step(batch.original, drawn.squares)
         return terms
 
     def _draw(self, part: int, batch: Batch) -> Drawn:
         """From the seed and the step alone, so that a resumed training draws the same."""
         rng = np.random.default_rng([self.config.schedule.seed, self.step, part, self.processes.rank])
         side = self.config.discriminator.size
-        room = max(0, batch.original.shape[-1] - side)
-        places, window = torch.from_numpy(rng.integers(0, room + 1, 2)), draw_window(rng)
+        squares, window = draw_squares(batch.original.shape[-1], side, rng), draw_window(rng)
         noise = None
         if self.config.loss.r1_form == "difference" and self.nets.judges:
             drawn = rng.standard_normal((batch.original.shape[0], 3, side, side), np.float32)
             noise = torch.from_numpy(drawn).to(self.device)
-        return Drawn(places=places, window=window, noise=noise)
+        return Drawn(squares=squares, window=window, noise=noise)
 
     def _validate(self, journal: Journal) -> None:
         if not self.validation:
