@@ -70,10 +70,16 @@ def settle(options: NetOptions, earlier: Setup | None, *, short: bool = False) -
 
 
 def named_onnx(options: NetOptions) -> FoundWeights:
-    """The ONNX file for ``--weights``: that file, or what is made of it. Raises WeightsError, DeviceError."""
+    """The ONNX file for ``--weights``: that file, an export of it that is here, or what is made of it.
+
+    Raises WeightsError, DeviceError.
+    """
     assert options.weights is not None
     found = from_path(options.weights)
-    return found if found.is_onnx else _made(found, options)
+    if found.is_onnx:
+        return found
+    here = _here(found.model, options) if found.model else None
+    return here if here and here.export else _made(found, options)  # the public file need not be of the same weights
 
 
 def known_onnx(models: Sequence[Model], options: NetOptions, *, in_caches: bool) -> list[FoundWeights]:
@@ -81,9 +87,7 @@ def known_onnx(models: Sequence[Model], options: NetOptions, *, in_caches: bool)
     nets = []
     missing: WeightsError | None = None
     for model in models:
-        found = find_onnx(model)
-        if found is not None and found.export and found.export.linked and options.precision == "fp16":
-            found = None  # the linked graph is fp32
+        found = _here(model, options)
         if found is None:
             weights = find_model(model, in_caches=in_caches)
             if weights is None:
@@ -115,6 +119,14 @@ def with_own_precision(setup: Setup, nets: Sequence[FoundWeights], asked: str) -
                 f"gpen export --precision {asked}."
             )
     return replace(setup, precision="+".join(sorted({net.export.precision if net.export else "fp32" for net in nets})))
+
+
+def _here(model: Model, options: NetOptions) -> FoundWeights | None:
+    """The model's ONNX file in the folders of weights, if it can do what was asked. Raises WeightsError."""
+    found = find_onnx(model)
+    if found is not None and found.export and found.export.linked and options.precision == "fp16":
+        return None  # the linked graph is fp32
+    return found
 
 
 class _CannotMakeError(WeightsError):

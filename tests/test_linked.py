@@ -31,7 +31,7 @@ from gpen_cli.quantize import quantize_file
 from gpen_cli.runtime import onnx_linked
 from gpen_cli.runtime.onnx import OnnxGpen
 from gpen_cli.runtime.torch_gpen import TorchGpen
-from gpen_cli.weights.find import from_path
+from gpen_cli.weights.find import FoundWeights, from_path
 from gpen_cli.weights.load import load_gpen
 from gpen_cli.weights.table import MODELS
 
@@ -101,6 +101,19 @@ def test_the_embedded_nets_graph_belongs_to_the_embedded_weights():
     difference = np.abs(OnnxGpen(found, ONNX).run(crop[None]).astype(int) - expected.astype(int))
     assert difference.max() <= 1
     assert difference.mean() < 0.001
+
+
+def test_named_weights_take_the_graph_that_lies_here(monkeypatch):
+    monkeypatch.setattr(onnx_nets, "_made", lambda found, options: pytest.fail("made a file"))
+    named = NetOptions(weights=EMBEDDED.with_suffix(".safetensors"), runtime="onnx")
+    assert onnx_nets.named_onnx(named).path.samefile(EMBEDDED)
+
+
+def test_where_fp16_is_asked_the_fp32_graph_will_not_do(monkeypatch, tmp_path):
+    made = FoundWeights(tmp_path / "made.onnx", None)
+    monkeypatch.setattr(onnx_nets, "_made", lambda found, options: made)
+    named = NetOptions(weights=EMBEDDED.with_suffix(".safetensors"), runtime="onnx", precision="fp16")
+    assert onnx_nets.named_onnx(named) is made
 
 
 def test_a_large_constant_that_no_tensor_holds_is_refused(pair, monkeypatch):
@@ -234,12 +247,22 @@ def test_where_a_gpu_may_be_pytorch_is_asked(monkeypatch):
     assert suits_short_run(NetOptions(device="cpu"), 1)
 
 
-def test_a_net_that_is_here_for_pytorch_alone_is_restored_with(on_cpu, monkeypatch):
-    """Large faces go to a 512 px net that the user fetched, however short the run."""
-    there = onnx_nets.find_model
+@pytest.mark.parametrize(
+    ("name", "as_onnx"), [("gpen-bfr-256", False), ("gpen-bfr-512", False), ("gpen-bfr-512", True)]
+)
+def test_a_heavy_net_or_one_that_is_here_for_pytorch_alone_is_restored_with(
+    on_cpu, monkeypatch, tmp_path, name, as_onnx
+):
+    """Large faces go to a 512 px net that the user fetched, however short the run; PyTorch is faster with it."""
+    fetched = FoundWeights(tmp_path / "fetched.pth", MODELS[name])
+    fetched.path.touch()
+    os.truncate(fetched.path, MODELS[name].bytes or 0)
+    there, onnx_there = onnx_nets.find_model, onnx_nets.find_onnx
     monkeypatch.setattr(
-        onnx_nets, "find_model", lambda row, **rest: row if row.name == "gpen-bfr-512" else there(row, **rest)
+        onnx_nets, "find_model", lambda row, **rest: fetched if row.name == name else there(row, **rest)
     )
+    if as_onnx:
+        monkeypatch.setattr(onnx_nets, "find_onnx", lambda row: fetched if row.name == name else onnx_there(row))
     assert not suits_short_run(NetOptions(), 1)
 
 
