@@ -13,7 +13,7 @@ from gpen_cli.errors import UsageError
 TEMPLATES = ("gpen", "ffhq")
 DETECTORS = ("auto", "retinaface-mobile", "retinaface-r50")
 MASKS = ("auto", "feather", "parse", "parse+hair")
-COLOR_FIXES = ("lab", "hues", "none")
+COLOR_FIXES = ("lab", "hues", "tint", "none")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 SHARP_FACES = ("keep", "restore")
 RUNTIMES = ("auto", "eager", "compiled", "cuda-graph", "onnx")
@@ -170,7 +170,7 @@ class QuantizeOptions:
 
 @dataclass(frozen=True)
 class ComposeOptions:
-    """How a restored face goes back into the photo. None in color_fix: lab for whole photos, none for --aligned."""
+    """How a restored face goes back into the photo. None in color_fix: lab for whole photos, tint for --aligned."""
 
     fidelity_weight: float = 1.0
     mask: str = "auto"

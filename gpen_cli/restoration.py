@@ -204,7 +204,7 @@ def _aligned_canvas(photo: Photo, crop: Crop, size: tuple[int, int], options: Co
         before,
         crop.restored,
         own_detail=0.0,  # nothing but the net's face is asked for
-        color_fix=options.color_fix or "none",
+        color_fix=options.color_fix or ("none" if photo.gray else "tint"),  # gray files stay so by themselves, below
         weight=max(1.0, options.fidelity_weight),
         sharpen=options.sharpen,
     )

@@ -55,7 +55,8 @@ def residual_of(
     """(S, S, 3) uint8 before and after -> (S, S, 3) float32, what to add to the crop, in sRGB levels.
 
     own_detail: 0..1, how far the photo's face is sharper than the crop (``AlignedFace``); at 1 nothing is added.
-    color_fix: ``lab`` (the photo's tone, no halos, no new hues) | ``hues`` (the last alone) | ``none``;
+    color_fix: ``lab`` (the photo's tone, no halos, no new hues) | ``hues`` (the last alone) | ``tint`` (gray and sepia stay so) |
+    ``none``;
     weight: --fidelity-weight, 0..2; sharpen: 0..1.
     """
     if weight == 0.0:
@@ -66,7 +67,9 @@ def residual_of(
         residual = keep_sharp_detail(before, residual, own_detail)
     if color_fix == "lab":
         residual = without_halos(before, residual + photo_tone(before, before + residual))
-    if color_fix != "none":
+    elif color_fix == "tint":
+        residual = residual + one_tint(before, before + residual)
+    if color_fix in ("lab", "hues"):
         residual = without_new_hues(before, residual)
     if weight < 1.0:
         residual = residual * np.float32(weight)
@@ -125,9 +128,20 @@ def photo_tone(before: Float32Array, after: Float32Array) -> Float32Array:
     lab_before, lab_after = _lab(before), _lab(after)
     shift = _wide_blur(lab_before - lab_after, COLOR_SIGMA)
     if _is_tinted_monochrome(lab_before):
-        # A sepia print has one tint: the net, trained on colour, would draw pink lips and gray hair into it.
         shift[..., 1:] = lab_before[..., 1:] - lab_after[..., 1:]
     return _rgb(lab_after + shift) - _rgb(lab_after)
+
+
+def one_tint(before: Float32Array, after: Float32Array) -> Float32Array:
+    """The change of ``after`` that gives a gray or sepia ``before`` its own tint back; 0 for one in colour.
+
+    The net, trained on colour, would draw pink lips, bluish teeth and gray hair into it.
+    """
+    lab_before, lab_after = _lab(before), _lab(after)
+    if not _is_tinted_monochrome(lab_before):
+        return np.zeros_like(before)
+    tinted = np.concatenate((lab_after[..., :1], lab_before[..., 1:]), axis=2)
+    return _rgb(tinted) - _rgb(lab_after)
 
 
 def _is_tinted_monochrome(lab: Float32Array) -> bool:

@@ -45,7 +45,7 @@ WORDS = [
     (NetOptions, "precision", "--precision", ["auto", "fp32", "bf16", "fp16"]),
     (NetOptions, "runtime", "--runtime", ["auto", "eager", "compiled", "onnx"]),
     (ComposeOptions, "mask", "--mask", ["auto", "feather", "parse", "parse+hair"]),
-    (ComposeOptions, "color_fix", "--color-fix", ["lab", "none", None]),
+    (ComposeOptions, "color_fix", "--color-fix", ["lab", "hues", "tint", "none", None]),
     (ComposeOptions, "sharp_faces", "--sharp-faces", ["keep", "restore"]),
     (ReadOptions, "channel_order", "--channel", ["rgb", "bgr"]),
     (WriteOptions, "format", "--format", ["png", "jpg", "webp", "bmp", "tiff", "same", None]),

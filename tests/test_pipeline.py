@@ -307,6 +307,7 @@ class TestAligned:
 
     def run(self, tmp_path: Path, pixels: np.ndarray, change, options: Options | None = None) -> np.ndarray:
         path = tmp_path / "crop.png"
+        tmp_path.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(path)
         (outcome,) = restore_photos(
             jobs_for([path], tmp_path / "out"), engine_of(StandInNet(change)), options or self.options
@@ -317,6 +318,14 @@ class TestAligned:
     def test_a_crop_of_the_nets_size_comes_out_as_the_net_answers(self, tmp_path, astronaut):
         crop = np.ascontiguousarray(astronaut[:256, :256])
         assert np.array_equal(self.run(tmp_path, crop, lambda c: 255 - c), 255 - crop)
+
+    def test_a_gray_crop_stays_gray_unless_the_nets_colours_are_asked_for(self, tmp_path, astronaut):
+        gray = np.repeat(astronaut[:256, :256].mean(axis=2, keepdims=True).astype(np.uint8), 3, axis=2)
+        bluish = lambda crop: np.clip(crop.astype(int) + (0, 10, 40), 0, 255).astype(np.uint8)  # noqa: E731
+        spread = np.ptp(self.run(tmp_path / "a", gray, bluish).astype(int), axis=2)
+        assert np.quantile(spread, 0.99) <= 2
+        bare = dataclasses.replace(self.options, compose=ComposeOptions(color_fix="none"))
+        assert np.array_equal(self.run(tmp_path / "b", gray, bluish, bare), bluish(gray))
 
     @pytest.mark.parametrize("size", [(100, 100), (400, 400), (300, 200)])
     def test_other_sizes_keep_their_own_size(self, tmp_path, size):

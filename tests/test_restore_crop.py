@@ -33,7 +33,16 @@ def luma(image: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"color_fix": "lab"}, {"color_fix": "hues"}, {"own_detail": 0.5}, {"weight": 0.5}, {"weight": 2.0}]
+    "options",
+    [
+        {},
+        {"color_fix": "lab"},
+        {"color_fix": "hues"},
+        {"color_fix": "tint"},
+        {"own_detail": 0.5},
+        {"weight": 0.5},
+        {"weight": 2.0},
+    ],
 )
 def test_no_change_by_the_net_is_no_change_at_all(crop, options):
     assert not residual_of(crop, crop.copy(), **{**PLAIN, **options}).any()
@@ -114,7 +123,8 @@ def test_hues_that_the_photo_has_within_a_few_pixels_are_free(crop):
     )
 
 
-def test_a_sepia_print_keeps_its_one_tint_and_a_colour_photo_its_colours(crop, restored):
+@pytest.mark.parametrize("color_fix", ["lab", "tint"])
+def test_a_sepia_print_keeps_its_one_tint_and_a_colour_photo_its_colours(crop, restored, color_fix):
     gray = luma(crop)[..., None]
     sepia = np.clip(np.rint(gray * (1.0, 0.86, 0.68)), 0, 255).astype(np.uint8)
     colourful = np.clip(
@@ -124,12 +134,14 @@ def test_a_sepia_print_keeps_its_one_tint_and_a_colour_photo_its_colours(crop, r
     def chroma(image):
         return cv2.cvtColor(np.clip(image, 0, 255).astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[..., 1:]
 
-    kept = sepia + residual_of(sepia, colourful, **{**PLAIN, "color_fix": "lab"})
+    kept = sepia + residual_of(sepia, colourful, **{**PLAIN, "color_fix": color_fix})
     inside = (kept > 2).all(axis=2) & (kept < 253).all(axis=2)  # where RGB can hold the colour
     assert np.abs(chroma(kept) - chroma(sepia))[inside].mean() < 1.0
     assert np.abs(chroma(colourful) - chroma(sepia)).mean() > 5.0
-    changed = crop + residual_of(crop, colourful, **{**PLAIN, "color_fix": "lab"})
+    changed = crop + residual_of(crop, colourful, **{**PLAIN, "color_fix": color_fix})
     assert np.abs(chroma(changed) - chroma(crop)).mean() > 2.0
+    if color_fix == "tint":
+        assert np.array_equal(changed, crop + residual_of(crop, colourful, **PLAIN)), "nothing else of lab"
 
 
 def test_sharpen_steepens_edges_without_halos(crop, restored):

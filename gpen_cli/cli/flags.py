@@ -109,8 +109,8 @@ class SharedFlags:
         str | None,
         typer.Option(
             "--color-fix", metavar=_choice(COLOR_FIXES), rich_help_panel=_LOOK,
-            help="lab keeps the photo's own skin tone (default; none with --aligned); hues only lets no new hues in; none lets "
-            "the net's colours through, for yellowed scans.",
+            help="lab keeps the photo's own skin tone (default); hues only lets no new hues in; tint only keeps gray and sepia "
+            "pictures so (default with --aligned); none lets the net's colours through, for yellowed scans.",
         ),
     ] = None  # fmt: skip
     sharpen: Annotated[

@@ -35,7 +35,10 @@ LANES_FROM = 4
 
 def is_light(weights: FoundWeights) -> bool:
     """Whether the net is a small one, by its file."""
-    return weights.path.stat().st_size <= LIGHT_BYTES
+    try:
+        return weights.path.stat().st_size <= LIGHT_BYTES
+    except OSError:  # said where it is loaded
+        return False
 
 
 def gains_by_lanes(setup: Setup, nets: Sequence[FoundWeights], photos: int | None) -> bool:

@@ -21,7 +21,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     },
     "color_fix": {
         "type": _TEXT, "enum": list(COLOR_FIXES),
-        "description": "lab keeps the photo's skin tone; none lets the net's colours through.",
+        "description": "lab keeps the photo's skin tone; tint keeps gray and sepia so; none lets the net's colours through.",
     },
     "sharpen": {"type": "number", "minimum": 0, "maximum": 1, "description": "Sharpens restored faces."},
     "format": {"type": _TEXT, "enum": list(FORMATS), "description": "Of the result; png when not said."},
