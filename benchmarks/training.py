@@ -62,7 +62,7 @@ def main() -> None:
         degrading = (time.process_time() - degrading) / DEGRADED
     print(f"first {warm_up} steps (compiling): {first.seconds:.1f} s")
     rate, step = done.images / done.seconds, done.seconds / arguments.steps
-    print(f"{rate:.2f} images a second, {step:.2f} s a step of {config.schedule.batch}")
+    print(f"{rate:.2f} images a second, {step:.2f} s a step of {config.schedule.batch}, {trainer.config.precision}")
     print(f"waiting for data: {done.waiting:.0%} of the time")
     share = degrading * done.images / (own + degrading * done.images)
     print(f"degrading: {1e3 * degrading:.0f} ms of a core a face, {share:.0%} of the CPU time")

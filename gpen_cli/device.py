@@ -203,7 +203,7 @@ def resolve_setup(options: NetOptions, earlier: Setup | None = None, *, provider
             batch_size=earlier.micro_batch,
         )
     device, *more_devices = _resolve_devices(options.device)
-    precision, reason = _resolve_precision(options.precision, device)
+    precision, reason = resolve_precision(options.precision, device)
     if asked == "auto" and earlier is not None:
         reason = "as in the run before"
     on_cpu = device == "cpu"
@@ -315,8 +315,8 @@ def may_have_gpu() -> bool:
     return platform.system() != "Linux" or any(Path("/dev", node).exists() for node in _GPU_NODES)
 
 
-def _resolve_precision(asked: str, device: str) -> tuple[str, str]:
-    """The precision and why."""
+def resolve_precision(asked: str, device: str) -> tuple[str, str]:
+    """The precision and why. asked: ``auto`` | ``fp32`` | ``bf16`` | ``fp16``; device: ``cpu`` | ``cuda:N`` | ``mps``."""
     if asked != "auto":
         return asked, "asked for"
     if device == "cpu":

@@ -77,7 +77,7 @@ def train(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Default: training/NAME in the cache folder.")
     ] = None,
     device: Annotated[str | None, typer.Option("--device", metavar="auto|cpu|cuda[:N]")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", metavar="bf16|fp32")] = None,
+    precision: Annotated[str | None, typer.Option("--precision", metavar="auto|bf16|fp32")] = None,
     compile: Annotated[bool | None, typer.Option("--compile/--no-compile", help="Compile the steps (minutes).")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="CPU threads.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes that make batches.")] = None,
@@ -157,10 +157,11 @@ def _train(settings: TrainConfig, *, resume: bool, until: int | None) -> None:
             trainer = Trainer(settings, device, processes, resume=resume)
             log = logging.getLogger(__name__)
             log.info(
-                "%d photos, step %d of %d, %s",
+                "%d photos, step %d of %d, %s, %s",
                 len(trainer.samples),
                 trainer.step,
                 settings.schedule.steps,
+                trainer.config.precision,
                 trainer.folder,
             )
             done = trainer.run(lambda: bool(caught), until=until)

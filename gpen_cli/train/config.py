@@ -12,7 +12,7 @@ from pathlib import Path
 from gpen_cli.errors import UsageError
 
 SIZES = (64, 128, 256, 512, 1024)
-PRECISIONS = ("bf16", "fp32")
+PRECISIONS = ("auto", "bf16", "fp32")
 R1_FORMS = ("exact", "difference")
 VIEWS = ("random", "eye", "inner", "whole")
 """What a discriminator looks at. random: a square at full sharpness, anywhere; eye: one around either eye, at full sharpness,
@@ -204,11 +204,11 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training. name: what its files are called."""
+    """One training. name: what its files are called; precision: auto is bf16 where the device has it, else fp32."""
 
     name: str = "gpen"
     device: str = "auto"
-    precision: str = "bf16"
+    precision: str = "auto"
     compile: bool = True
     threads: int | None = None
     net: NetConfig = field(default_factory=NetConfig)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import os
 
 import torch
 
-from gpen_cli.device import cpu_count, keep_freed_memory, resolve_setup
+from gpen_cli.device import cpu_count, cpu_has_bf16, keep_freed_memory, resolve_precision, resolve_setup
 from gpen_cli.options import NetOptions
 from gpen_cli.train.config import TrainConfig
+
+log = logging.getLogger(__name__)
 
 
 def prepare_device(config: TrainConfig) -> torch.device:
@@ -26,3 +30,13 @@ def prepare_device(config: TrainConfig) -> torch.device:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(config.threads or max(1, cpu_count() // processes))
     return torch.device(name)
+
+
+def settle_precision(config: TrainConfig, device: torch.device) -> TrainConfig:
+    """``config`` with bf16 or fp32 in place of auto: a checkpoint says what was computed, whatever machine goes on with it."""
+    if config.precision == "auto":
+        found, _ = resolve_precision("auto", str(device))
+        return dataclasses.replace(config, precision="bf16" if found == "bf16" else "fp32")
+    if config.precision == "bf16" and device.type == "cpu" and not cpu_has_bf16():
+        log.warning("--precision bf16: this CPU has no bf16 instructions; fp32 is several times faster")
+    return config

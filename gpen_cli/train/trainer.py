@@ -26,6 +26,7 @@ from gpen_cli.train.journal import Journal
 from gpen_cli.train.nets import Nets, build_nets, save_weights, update_average
 from gpen_cli.train.processes import Processes
 from gpen_cli.train.schedule import judge_strength, keep_factor, rate_factor, set_rate
+from gpen_cli.train.setup import settle_precision
 from gpen_cli.train.sheet import validate, validation_samples
 from gpen_cli.train.steps import Batch, Drawn, Steps, clip_and_apply
 from gpen_cli.train.views import draw_squares
@@ -60,6 +61,7 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, device: torch.device, processes: Processes, *, resume: bool) -> None:
         """Raises UsageError, WeightsError, DeviceError, PhotoError, OutputError; nothing is written before all is well."""
+        config = settle_precision(config, device)
         self.config, self.device, self.processes = config, device, processes
         self.folder = run_folder(config)
         self.samples = open_samples(config.data, config.degradation, config.net.size, config.schedule.seed)

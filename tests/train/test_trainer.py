@@ -96,6 +96,27 @@ def test_stopped_and_resumed_it_ends_with_the_weights_of_one_go(
     assert_same(train(config, resume=True), whole)
 
 
+@pytest.mark.parametrize(("has_bf16", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_without_a_word_it_computes_in_what_the_cpu_is_fast_in(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch, has_bf16: bool, precision: str
+) -> None:
+    monkeypatch.setattr("gpen_cli.device.cpu_has_bf16", lambda: has_bf16)
+    trainer = Trainer(dataclasses.replace(config, precision="auto"), CPU, Processes(), resume=False)
+    trainer.run(never, until=1)
+    assert checkpoint.read(trainer.folder)["config"]["precision"] == precision
+    assert trainer.steps.dtype == {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_slow_bf16_that_was_asked_for_is_named(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_bf16: bool
+) -> None:
+    monkeypatch.setattr("gpen_cli.train.setup.cpu_has_bf16", lambda: has_bf16)
+    trainer = Trainer(dataclasses.replace(config, precision="bf16"), CPU, Processes(), resume=False)
+    assert trainer.config.precision == "bf16"
+    assert ("no bf16 instructions" in caplog.text) is not has_bf16
+
+
 def test_every_term_reaches_its_net(config: TrainConfig) -> None:
     trainer = Trainer(config, CPU, Processes(), resume=False)
     before = {name: value.clone() for name, value in trainer.nets.judges.state_dict().items()}
