@@ -61,6 +61,12 @@ def train(
     grow_from: Annotated[
         Path | None, typer.Option("--grow-from", metavar="WEIGHTS", help="Start from a net of half the size.")
     ] = None,
+    start_judges: Annotated[
+        Path | None,
+        typer.Option(
+            "--start-judges", metavar="FILE", help="Go on with an earlier training's NAME.judges.safetensors."
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Steps in all.")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", help="Faces a step and process.")] = None,
     accumulate: Annotated[int | None, typer.Option("--accumulate", help="Batches a step.")] = None,
@@ -107,6 +113,7 @@ def train(
             "workers": workers,
         },
         "loss": {"face_net": face_net},
+        "discriminator": {"start": start_judges},
         "schedule": {"steps": steps, "batch": batch_size, "accumulate": accumulate, "rate": rate, "seed": seed},
         "output": {
             "folder": output,

@@ -144,12 +144,16 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class DiscriminatorConfig:
-    """The judges: one net of the public shape for each view, ``size`` px wide."""
+    """The judges: one net of the public shape for each view, ``size`` px wide.
+
+    start: ``NAME.judges.safetensors`` of an earlier training, whose judges of the same views go on; others are drawn.
+    """
 
     views: tuple[str, ...] = ("random",)
     size: int = 128
     narrow: float = 0.125
     channel_multiplier: int = 2
+    start: Path | None = None
 
     def __post_init__(self) -> None:
         for view in self.views:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +20,9 @@ from gpen_cli.train.discriminator import Discriminator
 from gpen_cli.train.face_net import FaceNet, load_face_net
 from gpen_cli.train.growth import drawn_generator, grow
 from gpen_cli.train.lite0 import Lite0, load_lite0
-from gpen_cli.weights.load import load_gpen
+from gpen_cli.weights.load import load_gpen, read_state
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,7 @@ def build_nets(config: TrainConfig, device: torch.device) -> Nets:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.schedule.seed)
         generator = start_generator(config.net)
-        judges = nn.ModuleDict()
-        for view in config.discriminator.views if loss.adversarial > 0 else ():
-            judges[view] = _draw_judge(config)
+        judges = start_judges(config)
     face = None
     if loss.features > 0 or loss.identity > 0:
         if loss.face_net is None:
@@ -83,6 +85,40 @@ def start_generator(config: NetConfig) -> Gpen:
     return net.train().requires_grad_(True)
 
 
+def start_judges(config: TrainConfig) -> nn.ModuleDict:
+    """By view, float32: drawn, or those of ``discriminator.start``. Raises UsageError, WeightsError."""
+    judges, start = nn.ModuleDict(), config.discriminator.start
+    for view in config.discriminator.views if config.loss.adversarial > 0 else ():
+        judges[view] = _draw_judge(config)
+    if start is None:
+        return judges
+    if not judges:
+        raise UsageError("--start-judges: this training has no judges (loss.adversarial is 0); leave it out.")
+    state = read_state(start)
+    known = {view: _part(state, view) for view in judges}
+    if not any(known.values()):
+        raise UsageError(
+            f"{start} holds no judges of {', '.join(judges)}; name the NAME.judges.safetensors that a training left."
+        )
+    for view, judge in judges.items():
+        if not known[view]:
+            log.warning("%s has no judge of the view %s; it starts from a drawn one", start, view)
+            continue
+        try:
+            judge.load_state_dict(known[view])
+        except RuntimeError as error:
+            raise UsageError(
+                f"The judge {view} of {start} is a net of another shape; set discriminator.size, narrow and "
+                f"channel_multiplier as in the training that made it, or leave out --start-judges."
+            ) from error
+    return judges
+
+
+def _part(state: Mapping[str, Any], name: str) -> dict[str, Tensor]:
+    """The tensors of one net of several, under its own names."""
+    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+
+
 def _draw_judge(config: TrainConfig) -> Discriminator:
     options = config.discriminator
     judge = Discriminator(
@@ -109,7 +145,7 @@ def _tensors(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
     return [parameter.detach() for parameter in parameters]
 
 
-def save_weights(net: Gpen, path: Path, dtype: torch.dtype) -> None:
+def save_weights(net: nn.Module, path: Path, dtype: torch.dtype) -> None:
     """Writes ``path`` (.safetensors) in one step, in ``dtype``. Raises OSError."""
     from safetensors.torch import save_file
 

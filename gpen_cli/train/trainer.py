@@ -174,12 +174,14 @@ class Trainer:
         journal.validated(self.step, seen)
 
     def _save(self) -> None:
-        """Checkpoint, and the average as a weight file that gpen enhance --weights takes. Raises OutputError."""
+        """Checkpoint, the average as a weight file that gpen enhance --weights takes, the judges. Raises OutputError."""
         if not self.processes.writes:
             return
         checkpoint.save(self.folder, self.step, as_mapping(self.config), self.parts)
         try:
             save_weights(self.nets.average, self.folder / f"{self.config.name}.safetensors", torch.float16)
+            if self.nets.judges:
+                save_weights(self.nets.judges, self.folder / f"{self.config.name}.judges.safetensors", torch.float16)
         except OSError as error:
             raise OutputError(f"The weights cannot be written to {self.folder}: {error.strerror or error}.") from error
 

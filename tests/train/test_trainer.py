@@ -30,6 +30,7 @@ from gpen_cli.train.config import (
     TrainConfig,
 )
 from gpen_cli.train.config_file import as_mapping, from_mapping, read_config
+from gpen_cli.train.nets import start_judges
 from gpen_cli.train.processes import Processes
 from gpen_cli.train.schedule import judge_strength, keep_factor, rate_factor
 from gpen_cli.train.trainer import Trainer
@@ -115,6 +116,39 @@ def test_slow_bf16_that_was_asked_for_is_named(
     trainer = Trainer(dataclasses.replace(config, precision="bf16"), CPU, Processes(), resume=False)
     assert trainer.config.precision == "bf16"
     assert ("no bf16 instructions" in caplog.text) is not has_bf16
+
+
+def test_judges_go_on_from_those_of_an_earlier_training(
+    config: TrainConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(config, CPU, Processes(), resume=False)
+    trainer.run(never, until=2)
+    left = trainer.folder / "tiny.judges.safetensors"
+
+    def start(path: Path, **changes: object) -> dict[str, torch.Tensor]:
+        judges = dataclasses.replace(config.discriminator, start=path, **changes)
+        return start_judges(dataclasses.replace(config, discriminator=judges)).state_dict()
+
+    expected = {name: value.half().float() for name, value in trainer.nets.judges.state_dict().items()}
+    assert_same(start(left), expected)
+    assert not caplog.text
+    more = start(left, views=("random", "inner"))
+    assert torch.equal(more["random.convs.0.0.weight"], expected["random.convs.0.0.weight"])
+    assert "no judge of the view inner" in caplog.text
+    with pytest.raises(UsageError, match="another shape"):
+        start(left, narrow=0.0625)
+    with pytest.raises(UsageError, match="holds no judges of random, whole"):
+        start(trainer.folder / "tiny.safetensors")
+    with pytest.raises(WeightsError, match="nowhere"):
+        start(tmp_path / "nowhere.safetensors")
+    with pytest.raises(UsageError, match="leave it out"):
+        start_judges(
+            dataclasses.replace(
+                config,
+                loss=dataclasses.replace(config.loss, adversarial=0.0),
+                discriminator=dataclasses.replace(config.discriminator, start=left),
+            )
+        )
 
 
 def test_every_term_reaches_its_net(config: TrainConfig) -> None:
