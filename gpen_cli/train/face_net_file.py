@@ -54,10 +54,10 @@ def main() -> int:
     parser.add_argument("package", type=Path)
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     try:
-        save_file(convert(arguments.package), arguments.file)
+        arguments.file.write_bytes(save(convert(arguments.package)))
     except (GpenError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return getattr(error, "exit_code", 6)

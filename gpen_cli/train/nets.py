@@ -147,9 +147,9 @@ def _tensors(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
 
 def save_weights(net: nn.Module, path: Path, dtype: torch.dtype) -> None:
     """Writes ``path`` (.safetensors) in one step, in ``dtype``. Raises OSError."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     weights = {name: value.detach().to("cpu", dtype).contiguous() for name, value in net.state_dict().items()}
     temporary = path.with_name(f".{path.name}.tmp")
-    save_file(weights, temporary)
+    temporary.write_bytes(save(weights))  # its own save_file lets nobody else read the file
     temporary.replace(path)

@@ -95,6 +95,8 @@ def test_stopped_and_resumed_it_ends_with_the_weights_of_one_go(
     half = train(config, until=3)
     assert not torch.equal(whole["ecd0.0.0.weight"], half["ecd0.0.0.weight"])
     assert_same(train(config, resume=True), whole)
+    left = {path.name: path.stat().st_mode for path in config.output.folder.iterdir() if path.is_file()}
+    assert left["tiny.safetensors"] == left["log.jsonl"]  # for all who may read what the user writes
 
 
 @pytest.mark.parametrize(("has_bf16", "precision"), [(True, "bf16"), (False, "fp32")])
