@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpen_cli.device import Setup, cpu_count, cpu_has_bf16
+from gpen_cli.device import Setup, cpu_count, cpu_has_bf16, has_package
 from gpen_cli.errors import GpenError
+from gpen_cli.onnx_nets import onnx_at_hand
 from gpen_cli.options import NetOptions
 from gpen_cli.runtime import make_net, packages
 from gpen_cli.runtime.known_answer import drawn_face
@@ -27,10 +28,11 @@ NEAR = 1.05
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a net. flags: what the user gives to get it."""
+    """One way to run a net. flags: what the user gives to get it; weights: the net's form for it, where it is another."""
 
     setup: Setup
     flags: str
+    weights: FoundWeights | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def candidates(setup: Setup, options: NetOptions, weights: FoundWeights) -> list
             found.append(Candidate(plain, f"--runtime eager --precision {other}"))
         if cpu_count() > 1:
             found += [Candidate(replace(item.setup, threads=1), f"{item.flags} --threads 1") for item in found[:1]]
+        found += _by_onnxruntime(setup, weights)
     if setup.device.startswith("cuda"):
         graph = replace(setup, runtime="cuda-graph", compiled=False)
         found += [
@@ -73,6 +76,15 @@ def candidates(setup: Setup, options: NetOptions, weights: FoundWeights) -> list
     return found
 
 
+def _by_onnxruntime(setup: Setup, weights: FoundWeights) -> list[Candidate]:
+    """On a CPU, where the net is at hand as ONNX: its fp32 may beat PyTorch's, above all where there are no bf16 instructions."""
+    onnx = onnx_at_hand(weights) if has_package("onnxruntime") else None
+    if onnx is None:
+        return []
+    its_setup = replace(setup, runtime="onnx", precision="fp32", provider="cpu", compiled=False)
+    return [Candidate(its_setup, "--runtime onnx", onnx)]
+
+
 def measure(weights: FoundWeights, candidates: Sequence[Candidate]) -> Iterator[Measured]:
     """Each candidate's times, as they are measured; one that cannot run has its sentence."""
     for candidate in candidates:
@@ -84,7 +96,7 @@ def measure(weights: FoundWeights, candidates: Sequence[Candidate]) -> Iterator[
 
 def _measure(weights: FoundWeights, candidate: Candidate) -> Measured:
     begin = time.perf_counter()
-    net = make_net(weights, candidate.setup)
+    net = make_net(candidate.weights or weights, candidate.setup)
     crops = np.repeat(drawn_face(net.crop_size)[None], net.micro_batch, axis=0)
     net.run(crops)
     ready = time.perf_counter() - begin

@@ -82,6 +82,15 @@ def named_onnx(options: NetOptions) -> FoundWeights:
     return here if here and here.export else _made(found, options)  # the public file need not be of the same weights
 
 
+def onnx_at_hand(weights: FoundWeights) -> FoundWeights | None:
+    """The same net as an fp32 ONNX file that need not be made first, or None; a damaged one counts as none."""
+    try:
+        here = find_onnx(weights.model) if weights.model else None
+    except WeightsError:
+        here = None
+    return here if here and here.export and here.export.precision == "fp32" else find_cached_onnx(weights, "fp32")
+
+
 def known_onnx(models: Sequence[Model], options: NetOptions, *, in_caches: bool) -> list[FoundWeights]:
     """Those of ``models`` that are here as ONNX, or are made so now. in_caches: see ``find_model``. Raises WeightsError."""
     nets = []

@@ -14,7 +14,7 @@ from gpen_cli.cli.main import app
 from gpen_cli.device import Setup
 from gpen_cli.errors import DeviceError
 from gpen_cli.options import NetOptions
-from gpen_cli.weights.find import from_path
+from gpen_cli.weights.find import from_path, require_model
 
 CPU = Setup(device="cpu", precision="bf16", micro_batch=1, threads=2)
 
@@ -46,6 +46,24 @@ def test_candidates_fit_the_device(weights, monkeypatch):
     assert not [item for item in flags(gpu, weights) if "--threads" in item]
     onnx = dataclasses.replace(CPU, runtime="onnx", provider="cpu")
     assert flags(onnx, weights) == ["--runtime onnx --provider cpu"]
+
+
+def test_the_embedded_net_is_tried_by_onnxruntime_too(monkeypatch):
+    embedded = require_model("gpen-open-256")
+    tried = next(item for item in candidates(CPU, NetOptions(), embedded) if item.flags == "--runtime onnx")
+    (seen,) = measure(embedded, [tried])
+    assert seen.error is None
+    assert tried.weights is not None
+    assert tried.weights.is_onnx
+    assert "--runtime onnx" not in flags(dataclasses.replace(CPU, device="cuda:0"), embedded)
+    monkeypatch.setattr(bench, "has_package", lambda name: name != "onnxruntime")
+    assert "--runtime onnx" not in flags(CPU, embedded)
+
+
+def test_a_damaged_export_is_not_tried(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPEN_WEIGHTS_DIR", str(tmp_path))
+    (tmp_path / "gpen-open-256.onnx").write_bytes(b"\x08\x08cut off")
+    assert "--runtime onnx" not in flags(CPU, require_model("gpen-open-256"))
 
 
 def test_what_cannot_run_says_why_and_the_others_are_measured(weights, monkeypatch):

@@ -28,7 +28,7 @@ def bench(
         typer.Option("--compile", metavar="|".join(COMPILE), help="always: try PyTorch's compiler too (a minute)."),
     ] = "auto",
 ) -> None:
-    """Measure a face by each PyTorch runtime that works here, and say which flags are fastest. Close other programs first."""
+    """Measure a face by each runtime that works here, and say which flags are fastest. Close other programs first."""
     from gpen_cli import log
 
     with exit_codes():
