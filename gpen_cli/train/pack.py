@@ -1,7 +1,7 @@
-"""Crops made small enough to travel: python -m gpen_cli.train.pack FACES OUT [--size 256] [--quality 92]
+"""Crops made small enough to travel: python -m gpen_cli.train.pack FACES OUT [--size 256] [--format webp] [--quality 92]
 
-Every crop that FACES/index.csv lists under train/ is averaged down to --size and saved as JPEG, with an index whose padding
-is that of the smaller crop. Smaller crops than --size are left out. For machines that take 64 MiB (configs/gpu_run.sh).
+Every crop that FACES/index.csv lists under train/ is averaged down to --size and saved as JPEG or WebP, with an index whose
+padding is that of the smaller crop. Smaller crops than --size are left out. For machines that take 64 MiB (configs/gpu_run.sh).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from gpen_cli.errors import GpenError, UsageError
 from gpen_cli.train.crops import read_rgb
 
 PADS = ("pad_l", "pad_t", "pad_r", "pad_b")
+FORMATS = {"jpg": cv2.IMWRITE_JPEG_QUALITY, "webp": cv2.IMWRITE_WEBP_QUALITY}
 
 
-def pack(faces: Path, out: Path, *, size: int, quality: int) -> int:
+def pack(faces: Path, out: Path, *, size: int, quality: int, format: str = "jpg") -> int:
     """Writes OUT/train/… and OUT/index.csv; returns the number of crops. Raises UsageError, PhotoError, OSError."""
     index = faces / "index.csv"
     if not index.is_file():
@@ -34,9 +35,9 @@ def pack(faces: Path, out: Path, *, size: int, quality: int) -> int:
             continue
         if side > size:
             crop = cv2.resize(crop, (size, size), interpolation=cv2.INTER_AREA)
-        target = out / "train" / f"{Path(row['file']).stem}.jpg"
+        target = out / "train" / f"{Path(row['file']).stem}.{format}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        stored = cv2.imencode(".jpg", cv2.cvtColor(crop, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+        stored = cv2.imencode(target.suffix, cv2.cvtColor(crop, cv2.COLOR_RGB2BGR), [FORMATS[format], quality])[1]
         target.write_bytes(stored.tobytes())
         # rounded up: a pixel that is partly padding is padding
         pads = {pad: -(-int(row[pad] or 0) * size // side) for pad in PADS}
@@ -54,10 +55,17 @@ def main() -> int:
     parser.add_argument("faces", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--format", choices=list(FORMATS), default="jpg")
     parser.add_argument("--quality", type=int, default=92)
     arguments = parser.parse_args()
     try:
-        count = pack(arguments.faces, arguments.out, size=arguments.size, quality=arguments.quality)
+        count = pack(
+            arguments.faces,
+            arguments.out,
+            size=arguments.size,
+            quality=arguments.quality,
+            format=arguments.format,
+        )
     except GpenError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

@@ -271,7 +271,8 @@ def test_bad_indexes_and_files_that_go_are_named(folder: Path, tmp_path: Path) -
             samples_of(folder, index=bad)
 
 
-def test_packed_crops_keep_their_padding(tmp_path: Path, face: np.ndarray) -> None:
+@pytest.mark.parametrize("format", ["jpg", "webp"])
+def test_packed_crops_keep_their_padding(tmp_path: Path, face: np.ndarray, format: str) -> None:
     root = tmp_path / "faces"
     save(root / "train" / "512" / "1.png", cv2.resize(face, (512, 512)))
     save(root / "train" / "64" / "2.png", cv2.resize(face, (64, 64)))
@@ -283,7 +284,8 @@ def test_packed_crops_keep_their_padding(tmp_path: Path, face: np.ndarray) -> No
         writer.writerow(["train/64/2.png", "here", "A", 0, 0, 0, 0])
         writer.writerow(["val/3.png", "here", "A", 0, 0, 0, 0])
     out = tmp_path / "packed"
-    assert pack(root, out, size=128, quality=90) == 1
+    assert pack(root, out, size=128, quality=90, format=format) == 1
+    assert (out / "train" / f"1.{format}").read_bytes()[:4] == {"jpg": b"\xff\xd8\xff\xe0", "webp": b"RIFF"}[format]
     data = DataConfig(folders=(out / "train",), workers=0, mirror=False, **STILL)
     (sample,) = [Crops([crop], data, CLEAN, 128, 1).sample(0) for crop in find_crops(data, 128)]
     weight = sample.weight
