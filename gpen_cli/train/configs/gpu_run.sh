@@ -16,7 +16,7 @@ RUN=${RUN:-/tmp/gpen_gpu_run}
 CONFIG=${CONFIG:-gpen-open-512-adversarial}
 START=${START:-milestones/gpen-open-512.safetensors}
 JUDGES=${JUDGES-milestones/gpen-open-512.judges.safetensors}
-MOST=$((64 * 1024 * 1024)) # bytes that travel: tracked files and the pack
+MOST=$((64 * 1024 * 1024)) # bytes that travel: all that git does not ignore, and the pack
 
 if [ "${1:-}" = prepare ]; then
     PYTHON=${PYTHON:-.venv/bin/python}
@@ -27,7 +27,7 @@ if [ "${1:-}" = prepare ]; then
     cp "$3" "$PACK/face_net.safetensors"
     "$PYTHON" -m pip download --quiet --no-deps --dest "$PACK/wheels" platformdirs
     "$PYTHON" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$PACK/wheels" basicsr==1.4.2
-    bytes=$({ git ls-files -z && find "$PACK" -type f -print0; } | xargs -0 cat | wc -c)
+    bytes=$({ git ls-files -z --cached --others --exclude-standard && find "$PACK" -type f -print0; } | xargs -0 cat | wc -c)
     echo "$((bytes / 1024 / 1024)) MiB would travel"
     [ "$bytes" -le "$MOST" ] || { echo "error: that is over 64 MiB; lower QUALITY or SIZE" >&2 && exit 6; }
     exit
