@@ -21,6 +21,7 @@ from gpen_cli.errors import OutputError, PhotoError
 from gpen_cli.extras import compare_path, require_replaceable, save_compare, save_face_pictures, save_mask
 from gpen_cli.naming import refuse_own_input
 from gpen_cli.options import Options
+from gpen_cli.paths import exists, is_dir, is_file, same_file
 from gpen_cli.photos.formats import FORMATS, resolve_format
 from gpen_cli.photos.metadata import digest_of, is_our_output, made_from
 from gpen_cli.photos.temporary import temporary_beside
@@ -63,7 +64,7 @@ def check_target(job: Job, options: Options, record: Record | None = None) -> Ou
     if run.debug_mask is not None:
         if target is not None and run.debug_mask.absolute() == target.absolute():
             raise PhotoError(f"--debug-mask {run.debug_mask} is the result's own name; give another.")
-        if run.debug_mask.exists() and Path(job.source).exists() and run.debug_mask.samefile(job.source):
+        if same_file(run.debug_mask, Path(job.source)):
             raise PhotoError(f"--debug-mask {run.debug_mask} is the photo itself; give another name.")
         if not run.overwrite:
             require_replaceable(run.debug_mask)
@@ -74,11 +75,11 @@ def check_target(job: Job, options: Options, record: Record | None = None) -> Ou
     refuse_own_input(job)
     if run.compare and not run.overwrite:
         require_replaceable(compare_path(target))
-    if target.is_dir():
+    if is_dir(target):
         raise PhotoError(f"{job.name}: the result's name {target} is taken by a folder; give another -o.")
-    if target.exists() and not target.is_file():
+    if exists(target) and not is_file(target):
         raise PhotoError(f"{job.name}: {target} is a pipe or device; give a file, or -o - to pipe.")
-    if not target.exists():
+    if not exists(target):
         return None
     if run.skip_existing:
         return Outcome(job, "skipped", warnings=(f"{target} exists",))
@@ -97,7 +98,7 @@ def _require_own(job: Job, target: Path, record: Record | None) -> None:
         return
     try:
         origin = made_from(target.read_bytes())
-        if origin is None or not source.is_file() or origin == digest_of(source.read_bytes()):
+        if origin is None or not is_file(source) or origin == digest_of(source.read_bytes()):
             return
     except OSError:
         return  # reading the photo, or writing the result, will say what is wrong
@@ -109,14 +110,11 @@ def _require_own(job: Job, target: Path, record: Record | None) -> None:
 
 def _same_folder(source: Path, target: Path) -> bool:
     """Beside each other, names alone tell photos apart."""
-    try:
-        return source.is_file() and source.parent.samefile(target.parent)
-    except OSError:
-        return False
+    return is_file(source) and same_file(source.parent, target.parent)
 
 
 def _check_in_place(job: Job, path: Path, record: Record | None) -> Outcome | None:
-    if not path.is_file():
+    if not is_file(path):
         return None  # reading it will say what is wrong
     if not any(path.suffix.lower() in row.suffixes for row in FORMATS.values()):
         raise PhotoError(
@@ -125,7 +123,7 @@ def _check_in_place(job: Job, path: Path, record: Record | None) -> Outcome | No
     if is_our_output(path.read_bytes()) or (record is not None and record.made(job)):
         return Outcome(job, "skipped", warnings=(f"{job.name} was restored in place already",))
     original = original_path(path)
-    if original.exists() and not filecmp.cmp(path, original, shallow=False):
+    if exists(original) and not filecmp.cmp(path, original, shallow=False):
         raise PhotoError(
             f"{job.name}: {original.name} exists and is another picture; it is never written over. Move it away."
         )
@@ -192,7 +190,7 @@ def _keep_original(path: Path) -> None:
     """Puts the photo aside as ``<name>.orig``: a second name for the same file, or a copy where the disk has no links."""
     original = original_path(path)
     try:
-        if original.exists():
+        if exists(original):
             return  # an earlier run was stopped just after this step; ``check_target`` has compared the two
         try:
             os.link(path, original)

@@ -12,6 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from gpen_cli.data import Photo, UInt8Image
 from gpen_cli.errors import PhotoError
+from gpen_cli.paths import exists, is_file
 from gpen_cli.photos.metadata import PROVENANCE, is_our_output
 from gpen_cli.photos.write import make_folder, write_atomically
 from gpen_cli.restoration import Restoration
@@ -29,9 +30,9 @@ def compare_path(target: Path) -> Path:
 
 def require_replaceable(path: Path) -> None:
     """Raises PhotoError when ``path`` exists and gpen did not make it."""
-    if not path.exists():
+    if not exists(path):
         return
-    if not path.is_file():
+    if not is_file(path):
         raise PhotoError(
             f"{path} is a pipe or device, no file that can be replaced; give another name, or -o - to pipe."
         )

@@ -24,6 +24,7 @@ from gpen_cli.data import Job, Outcome
 from gpen_cli.device import Setup
 from gpen_cli.errors import OutputError
 from gpen_cli.options import NetOptions, Options, ReadOptions, RunOptions
+from gpen_cli.paths import exists
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class Ledger:
             if job.target is None:
                 return False
             if entry.target_size is None:  # left out by --no-face skip
-                return not job.target.exists()
+                return not exists(job.target)
             return job.target.stat().st_size == entry.target_size and sha256_of(job.target) == entry.sha256
         except OSError:
             return False

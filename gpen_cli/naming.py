@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from gpen_cli.data import Job
 from gpen_cli.errors import PhotoError
+from gpen_cli.paths import same_file
 from gpen_cli.photos.formats import FORMATS, resolve_format
 from gpen_cli.sources import STDIN, is_url, stem_of
 
@@ -173,11 +174,7 @@ def refuse_own_input(job: Job) -> None:
     """Raises PhotoError when the target is the photo itself: originals are never written over."""
     if job.target is None or _is_remote(job.source):
         return
-    try:
-        same = job.target.samefile(job.source)
-    except OSError:
-        return  # the target does not exist yet, or the source cannot be read: the reader will say so
-    if same:
+    if same_file(job.target, Path(job.source)):  # what cannot be seen, the reader will tell
         raise PhotoError(
             f"{job.name} would be written over by its own result; give another -o, --output-dir or --suffix."
         )

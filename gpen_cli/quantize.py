@@ -18,6 +18,7 @@ from gpen_cli.device import Setup, cpu_count, require_onnx
 from gpen_cli.errors import DeviceError, UsageError, WeightsError
 from gpen_cli.options import QuantizeOptions
 from gpen_cli.parity import Parity, parity
+from gpen_cli.paths import exists, is_dir, is_file, same_file
 from gpen_cli.runtime.onnx import OnnxGpen
 from gpen_cli.sources import find_photos
 from gpen_cli.weights.find import FoundWeights
@@ -77,7 +78,7 @@ def quantize_file(source: Path, target: Path, options: QuantizeOptions) -> Quant
     require_onnx("Quantizing")
     about = _require_export(source)
     check_target(target, overwrite=options.overwrite)
-    if target.exists() and target.samefile(source):
+    if same_file(target, source):
         raise UsageError(f"-o {target} is the file that is read; name another one.")
     from gpen_cli.runtime.onnx_int8 import share_in_int8
 
@@ -98,7 +99,7 @@ def quantize_file(source: Path, target: Path, options: QuantizeOptions) -> Quant
 
 
 def _require_export(source: Path) -> OnnxExport:
-    if not source.is_file():
+    if not is_file(source):
         raise WeightsError(f"{source} does not exist, or is no file; name one that gpen export made.")
     about = read_export(source)
     if about is None:
@@ -137,12 +138,12 @@ def _faces(about: OnnxExport, options: QuantizeOptions) -> _Faces:
 
 
 def _photos(calibration: Path) -> list[Path]:
-    if calibration.is_dir():
+    if is_dir(calibration):
         photos = [calibration / item for item in find_photos(calibration).photos]
         if not photos:
             raise UsageError(f"--calibration {calibration} holds no photos; name a folder that does.")
         return photos
-    if not calibration.exists():
+    if not exists(calibration):
         raise UsageError(f"--calibration {calibration} does not exist; check the path.")
     return [calibration]
 

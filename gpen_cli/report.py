@@ -15,6 +15,7 @@ from typing import Any
 from gpen_cli.data import FaceReport, Outcome
 from gpen_cli.device import Setup
 from gpen_cli.errors import OutputError, UsageError
+from gpen_cli.paths import is_file
 
 REPORT_VERSION = 1
 _COORDINATE_DIGITS = 2
@@ -57,7 +58,7 @@ def _face(report: FaceReport) -> dict[str, Any]:
 def _refuse_foreign(path: Path) -> None:
     """Raises UsageError for an existing file that is no report: a slip of the pen must not cost a photo."""
     try:
-        if not path.is_file():
+        if not is_file(path):
             return
         with path.open("rb") as file:
             first = file.read(1)

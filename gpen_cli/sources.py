@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.fetch import fetch_url, is_url
+from gpen_cli.paths import exists, is_dir
 from gpen_cli.photos.formats import IMAGE_SUFFIXES, looks_like_image
 
 __all__ = [
@@ -71,7 +72,7 @@ def find_photos(folder: Path, *, exclude: Sequence[str] = (), leave_out: Path | 
 def _walk(folder: Path, leave_out: Path | None) -> Iterator[Path]:
     """Whatever is no folder, below ``folder``."""
     seen: set[tuple[int, int]] = set()
-    barred = _identity(leave_out) if leave_out is not None and leave_out.is_dir() else None
+    barred = _identity(leave_out) if leave_out is not None and is_dir(leave_out) else None
     waiting = deque([folder])
     while waiting:
         current = waiting.pop()
@@ -154,7 +155,7 @@ def read_source(source: str, name: str, *, allow_private_urls: bool = False) -> 
         return fetch_url(source, allow_private=allow_private_urls)
     path = Path(source)
     try:
-        if path.exists() and not _is_regular(path) and not path.is_dir():
+        if exists(path) and not _is_regular(path) and not is_dir(path):
             if not path.is_fifo():
                 raise PhotoError(f"{name} is a device or socket, no photo; name a file.")
             with path.open("rb") as stream:

@@ -15,6 +15,7 @@ from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags
 from gpen_cli.cli.shared_flags import build_options, with_shared_flags
 from gpen_cli.errors import OutputError, UsageError
+from gpen_cli.paths import is_dir, is_file, same_file
 
 if TYPE_CHECKING:  # numpy: not for --help
     from gpen_cli.data import Job
@@ -154,7 +155,7 @@ def _rounds(
 
     while True:
         ready = watcher.look()
-        if known and not output.is_dir():
+        if known and not is_dir(output):
             raise OutputError(f"The output folder {output} is gone; what was restored went with it. Start again.")
         if not ready:
             time.sleep(INTERVAL)
@@ -171,7 +172,7 @@ def _rounds(
 
 def _output_folder(source: Path, output: Path | None, shared: SharedFlags, *, in_place: bool) -> Path:
     """Where results go: OUTPUT, or with --in-place the input itself. Raises UsageError for what cannot be meant."""
-    same = output is not None and output.is_dir() and output.samefile(source)
+    same = output is not None and is_dir(output) and same_file(output, source)
     if in_place:
         if output is not None and not same:
             raise UsageError(f"--in-place writes into {source} itself; leave OUTPUT {output} out.")
@@ -180,7 +181,7 @@ def _output_folder(source: Path, output: Path | None, shared: SharedFlags, *, in
         return source
     if output is None:
         raise UsageError(f"No output folder is named; give one: gpen batch {source} OUTPUT")
-    if output.is_file():
+    if is_file(output):
         raise UsageError(f"The output {output} is a file; name a folder.")
     if same:
         raise UsageError(

@@ -13,6 +13,7 @@ from gpen_cli.cli.exits import exit_codes
 from gpen_cli.cli.flags import SharedFlags
 from gpen_cli.cli.shared_flags import build_options, with_shared_flags
 from gpen_cli.errors import UsageError
+from gpen_cli.paths import is_dir, is_file
 
 
 @with_shared_flags
@@ -102,7 +103,7 @@ def _check(sources: list[str], debug_mask: Path | None) -> None:
         raise UsageError("Standard input (-) can only be the one input.")
     if debug_mask is not None and len(set(sources)) > 1:
         raise UsageError("--debug-mask is one file; give one photo with it.")
-    if len(sources) == 1 and not is_url(sources[0]) and sources[0] != STDIN and Path(sources[0]).is_dir():
+    if len(sources) == 1 and not is_url(sources[0]) and sources[0] != STDIN and is_dir(Path(sources[0])):
         raise UsageError(f"{sources[0]} is a folder; to restore the photos in it: gpen batch {sources[0]} OUTPUT")
 
 
@@ -118,10 +119,10 @@ def _where(
     if output_dir is not None:
         raise UsageError("-o and --output-dir exclude each other; give one of them.")
     path = Path(output)
-    if path.is_dir() or output.endswith(("/", os.sep)) or len(set(sources)) > 1:
-        if path.is_file():
+    if is_dir(path) or output.endswith(("/", os.sep)) or len(set(sources)) > 1:
+        if is_file(path):
             raise UsageError(f"-o {output} is a file, but there are several photos; give a folder.")
-        if not path.is_dir() and not output.endswith(("/", os.sep)) and path.suffix:
+        if not is_dir(path) and not output.endswith(("/", os.sep)) and path.suffix:
             raise UsageError(f"-o {output} looks like a file, but there are several photos; give a folder ({output}/).")
         return None, path
     if auto_name:

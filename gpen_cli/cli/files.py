@@ -9,6 +9,7 @@ from pathlib import Path
 from gpen_cli.data import Job
 from gpen_cli.errors import UsageError
 from gpen_cli.naming import check_suffix
+from gpen_cli.paths import is_file
 from gpen_cli.photos.formats import HEAD_BYTES, looks_like_image, resolve_format
 
 
@@ -22,7 +23,7 @@ def make_folders(jobs: Sequence[Job]) -> None:
 
 def require_log_file(file: Path | None) -> None:
     """Raises UsageError for a --log-file that is a picture: the log would be appended to it."""
-    if file is None or not file.is_file():
+    if file is None or not is_file(file):
         return
     with contextlib.suppress(OSError), file.open("rb") as stream:
         if looks_like_image(stream.read(HEAD_BYTES)):

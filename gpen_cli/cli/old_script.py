@@ -19,6 +19,7 @@ from gpen_cli.cli.flags import SharedFlags
 from gpen_cli.cli.shared_flags import build_options
 from gpen_cli.data import Job
 from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.paths import is_dir
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "astronaut.jpg"
 DEFAULT_LOG = "inference.log"
@@ -85,7 +86,7 @@ def plan(given: argparse.Namespace) -> list[Job]:
     from gpen_cli.sources import find_photos, is_url, stem_of
 
     source = given.input or str(EXAMPLE)
-    if not is_url(source) and Path(source).is_dir():
+    if not is_url(source) and is_dir(Path(source)):
         folder = Path(source)
         output = Path(given.output) if given.output else Path(f"{OUTPUT_PREFIX}{folder.resolve().name}")
         found = find_photos(folder, leave_out=output)
@@ -97,7 +98,7 @@ def plan(given: argparse.Namespace) -> list[Job]:
     if given.auto_name:
         return plan_enhance([source], output=None, output_dir=None, suffix="_enhanced", format_name=None)
     output = Path(given.output) if given.output else Path(f"{OUTPUT_PREFIX}{stem_of(source)}.png")
-    if output.is_dir():
+    if is_dir(output):
         output = output / f"{OUTPUT_PREFIX}{stem_of(source)}.png"
     return plan_enhance([source], output=output, output_dir=None, suffix="", format_name=None)
 

@@ -14,6 +14,7 @@ from typing import Any
 from gpen_cli.data import Face, UInt8Image
 from gpen_cli.detect.retinaface import decode, net_input
 from gpen_cli.errors import DeviceError, WeightsError
+from gpen_cli.paths import is_file
 
 _SHOWN_KEYS = 3
 
@@ -55,7 +56,7 @@ def _read_state(path: Path) -> dict[str, Any]:
 
     import torch
 
-    if not path.is_file():
+    if not is_file(path):
         raise WeightsError(
             f"The weights of retinaface-r50 are not at {path}; put the file there or choose another one."
         )

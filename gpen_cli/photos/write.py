@@ -16,6 +16,7 @@ from PIL import Image
 from gpen_cli.colour import eight_bit, srgb_view
 from gpen_cli.data import Metadata, Photo, PhotoPixels
 from gpen_cli.errors import OutputError, PhotoError
+from gpen_cli.paths import is_dir
 from gpen_cli.photos import lossless
 from gpen_cli.photos.formats import FORMATS, Format, resolve_format
 from gpen_cli.photos.metadata import EXIF_PREFIX, exif_for_output, xmp_for_output
@@ -182,7 +183,7 @@ def write_atomically(target: Path, data: bytes) -> None:
     temporary = temporary_beside(target)
     renamed = False
     try:
-        if target.is_dir():
+        if is_dir(target):
             raise PhotoError(f"{target} is a folder, not a file that can be written; give another name.")
         with temporary.open("xb") as file:
             file.write(data)

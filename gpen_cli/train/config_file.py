@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpen_cli.errors import UsageError
+from gpen_cli.paths import exists
 from gpen_cli.train.config import TrainConfig
 
 if sys.version_info >= (3, 11):
@@ -31,7 +32,7 @@ def read_config(path: Path) -> TrainConfig:
     Raises UsageError: not there, no TOML, an unknown key, a value of another kind or out of range.
     """
     shipped = CONFIGS / f"{path.name}.toml"
-    source = shipped if not path.exists() and path.name == str(path) and shipped.exists() else path
+    source = shipped if not exists(path) and path.name == str(path) and exists(shipped) else path
     try:
         content = tomllib.loads(source.read_text(encoding="utf-8"))
     except OSError as error:

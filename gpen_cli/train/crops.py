@@ -15,6 +15,7 @@ from PIL import Image
 
 from gpen_cli.data import UInt8Image
 from gpen_cli.errors import PhotoError, UsageError
+from gpen_cli.paths import is_dir, is_file
 from gpen_cli.train.basicsr_shim import require_basicsr
 from gpen_cli.train.config import DataConfig, DegradationConfig
 from gpen_cli.train.index import IndexRow, find_index, read_index
@@ -87,9 +88,9 @@ def _index_of(folder: Path, named: Path | None) -> Mapping[Path, IndexRow]:
 
 
 def _pictures(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not is_dir(folder):
         raise UsageError(f"{folder} is no folder; name one with aligned crops (gpen train prepare makes them).")
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and is_file(path))
 
 
 def _measured(file: Path, row: IndexRow | None, source: str) -> Crop | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpen_cli.errors import UsageError
+from gpen_cli.paths import exists, is_file
 from gpen_cli.photos.write import write_atomically
 
 INDEX_NAME = "index.csv"
@@ -31,7 +32,7 @@ def find_index(folder: Path) -> Path | None:
     folder = folder.resolve()
     for place in (folder, *folder.parents):
         path = place / INDEX_NAME
-        if path.is_file() and _is_index(path):
+        if is_file(path) and _is_index(path):
             return path
     return None
 
@@ -114,7 +115,7 @@ def files_of_own_index(path: Path) -> list[str]:
 
     Raises UsageError when somebody else's lies there: it must not be replaced.
     """
-    if not path.exists():
+    if not exists(path):
         return []
     try:
         with path.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:

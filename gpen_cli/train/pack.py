@@ -14,6 +14,7 @@ from pathlib import Path
 import cv2
 
 from gpen_cli.errors import GpenError, UsageError
+from gpen_cli.paths import is_file
 from gpen_cli.train.crops import read_rgb
 
 PADS = ("pad_l", "pad_t", "pad_r", "pad_b")
@@ -23,7 +24,7 @@ FORMATS = {"jpg": cv2.IMWRITE_JPEG_QUALITY, "webp": cv2.IMWRITE_WEBP_QUALITY}
 def pack(faces: Path, out: Path, *, size: int, quality: int, format: str = "jpg") -> int:
     """Writes OUT/train/… and OUT/index.csv; returns the number of crops. Raises UsageError, PhotoError, OSError."""
     index = faces / "index.csv"
-    if not index.is_file():
+    if not is_file(index):
         raise UsageError(f"There is no {index}; gpen train prepare makes one.")
     with index.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["file"].startswith("train/")]

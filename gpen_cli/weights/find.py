@@ -10,6 +10,7 @@ from pathlib import Path
 from gpen_cli import __version__
 from gpen_cli.cache import cache_dir, read_json, sha256_of, write_json
 from gpen_cli.errors import UsageError, WeightsError
+from gpen_cli.paths import is_dir, is_file
 from gpen_cli.weights.onnx_file import OnnxExport, read_export
 from gpen_cli.weights.table import MODELS, Model
 
@@ -156,7 +157,7 @@ def find_cached_onnx(weights: FoundWeights, precision: str) -> FoundWeights | No
 def _is_file(path: Path) -> bool:
     """Whether there is such a file, as far as we are let: a folder that is closed to us holds none."""
     try:
-        return path.is_file()
+        return is_file(path)
     except OSError:
         return False
 
@@ -194,7 +195,7 @@ def from_path(path: Path) -> FoundWeights:
     """A file the user named with --weights: anything goes that is a file; known content is recognised by size and hash."""
     try:
         size = path.stat().st_size
-        if path.is_dir():
+        if is_dir(path):
             raise WeightsError(f"--weights {path} is a folder; name the weight file in it.")
         if path.suffix.lower() == ".onnx":
             return _named_onnx(path, size)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gpen_cli.errors import OutputError, UsageError, WeightsError
+from gpen_cli.paths import exists, is_dir
 from gpen_cli.photos.temporary import remove_leftovers, temporary_beside
 
 KEY_PREFIX = "gpen."
@@ -84,13 +85,13 @@ def read_export(path: Path) -> OnnxExport | None:
 
 def check_target(target: Path, *, overwrite: bool) -> None:
     """That an .onnx file may be written there; leftovers of killed runs beside it are removed. Raises UsageError, OutputError."""
-    if target.is_dir():
+    if is_dir(target):
         raise UsageError(f"-o {target} is a folder; name a file in it.")
     if target.suffix.lower() != ".onnx":
         raise UsageError(f"-o {target} has to end in .onnx; rename it.")
-    if not target.parent.is_dir():
+    if not is_dir(target.parent):
         raise OutputError(f"The folder {target.parent} does not exist; make it, or name another file.")
-    if target.exists() and not overwrite:
+    if exists(target) and not overwrite:
         try:
             ours = read_export(target) is not None
         except WeightsError:
