@@ -262,15 +262,30 @@ def test_jpeg_quality_and_full_colour_resolution(small):
     assert [layer[1:3] for layer in picture.layer] == [(1, 1)] * 3
 
 
-def test_same_keeps_a_jpegs_quantisation_unless_a_quality_is_given(hopper_file):
-    photo = read(hopper_file.read_bytes())
-    tables = Image.open(hopper_file).quantization
-    same = Image.open(io.BytesIO(encode(photo, "same").data))
+def jpeg_of(pixels, quality):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=quality, subsampling="4:4:4")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("quality", [96, 98, 100])
+def test_same_keeps_a_fine_jpegs_quantisation_unless_a_quality_is_given(small, quality):
+    data = jpeg_of(small, quality)
+    tables = Image.open(io.BytesIO(data)).quantization
+    same = Image.open(io.BytesIO(encode(read(data), "same").data))
     assert same.format == "JPEG"
     assert same.quantization == tables
     assert [layer[1:3] for layer in same.layer] == [(1, 1)] * 3
-    assert Image.open(io.BytesIO(encode(photo, "same", 50).data)).quantization != tables
-    assert Image.open(io.BytesIO(encode(photo, "jpg").data)).quantization != tables
+    assert Image.open(io.BytesIO(encode(read(data), "same", 50).data)).quantization != tables
+    assert Image.open(io.BytesIO(encode(read(data), "jpg").data)).quantization != tables
+
+
+@pytest.mark.parametrize("quality", [8, 30, 75, 90])
+def test_same_does_not_carry_on_a_coarse_quantisation_that_would_undo_the_restoration(small, quality):
+    photo = read(jpeg_of(small, quality))
+    assert encode(photo, "same").data == encode(photo, "jpg").data
+    ours = Image.open(io.BytesIO(encode(photo, "same").data)).quantization
+    assert ours == Image.open(io.BytesIO(jpeg_of(small, 95))).quantization
 
 
 def test_formats_are_named_by_suffix_option_or_source():

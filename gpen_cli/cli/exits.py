@@ -93,6 +93,8 @@ def exit_codes(stopped: str = "what was finished stays; run it again for the res
     except (typer.Exit, typer.Abort):
         raise
     except OSError as error:
+        if error.errno in _OF_PATHS and error.filename is not None:
+            _leave_for_path(error)
         if error.errno != errno.ENOSPC:
             _report_bug()
         _leave_unprinted()
@@ -105,6 +107,16 @@ def _require_working_folder() -> None:
         Path.cwd()
     except OSError as error:
         raise UsageError("The working folder no longer exists; change to another one.") from error
+
+
+_OF_PATHS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
+"""What is wrong with a path, and not with us, wherever it was met."""
+
+
+def _leave_for_path(error: OSError) -> NoReturn:
+    log.debug("met here", exc_info=error)
+    _say(f"{error.filename} cannot be used: {error.strerror}; check the path and its permissions.")
+    raise typer.Exit(UsageError.exit_code) from None
 
 
 def _report_bug() -> NoReturn:

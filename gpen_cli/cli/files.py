@@ -14,10 +14,11 @@ from gpen_cli.photos.formats import HEAD_BYTES, looks_like_image, resolve_format
 
 
 def make_folders(jobs: Sequence[Job]) -> None:
-    """Makes every folder that results will lie in. Raises OutputError."""
+    """Makes every folder that results will lie in, but for photos' own. Raises OutputError."""
     from gpen_cli.photos.write import make_folder  # NumPy and Pillow: not before a usage error
 
-    for folder in sorted({job.target.parent for job in jobs if job.target is not None}):
+    folders = {job.target.parent for job in jobs if job.target and job.target.parent != Path(job.source).parent}
+    for folder in sorted(folders):
         make_folder(folder)
 
 

@@ -57,13 +57,16 @@ class SharedFlags:
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar=_choice(FORMATS), rich_help_panel=_RESULT, help="File format; png if not said."
+            "--format", metavar=_choice(FORMATS), rich_help_panel=_RESULT, help="File format; png if not said. same: the photo's own."
         ),
     ] = None
     quality: Annotated[
         int | None,
-        typer.Option("--quality", metavar="1..100", rich_help_panel=_RESULT, help="Quality of JPEG and WebP (95)."),
-    ] = None
+        typer.Option(
+            "--quality", metavar="1..100", rich_help_panel=_RESULT,
+            help="Quality of JPEG and WebP (95; a JPEG that stays one: its own where that is better).",
+        ),
+    ] = None  # fmt: skip
     strip_metadata: Annotated[
         bool,
         typer.Option(

@@ -6,7 +6,9 @@ import contextlib
 import errno
 import io
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,8 @@ def encode_photo(
 
     photo: the source, for metadata, gray and format. pixels: (uH, uW, 3) uint8 or uint16 in the photo's own space;
     alpha: (uH, uW) of the same type, or None. format_name: a key of ``FORMATS`` or ``same`` (a JPEG source keeps its
-    quantisation tables unless a quality is given). quality: 1 to 100, or None for the format's default.
+    quantisation tables unless a quality is given, or they are coarser than the default's: those would undo what was
+    restored). quality: 1 to 100, or None for the format's default.
     strip_metadata: nothing goes along but the colour profile, without which the colours would be others.
     Raises ``PhotoError`` when the format cannot hold a picture of this size.
     """
@@ -73,6 +76,8 @@ def encode_photo(
             raise PhotoError(f"a TIFF cannot hold {width}x{height} pixels of this kind (4 GB); write png.") from error
     else:
         tables = photo.source_format.quantization if photo.source_format and format_name == "same" else None
+        if tables and _coarseness(tables) > _coarseness(_default_tables()):
+            tables = None
         data = _with_pillow(row, samples, metadata, quality, tables)
     return Encoded(data, row.suffixes[0], warnings)
 
@@ -157,6 +162,20 @@ def _with_pillow(
     target = io.BytesIO()
     picture.save(target, {"jpg": "JPEG", "webp": "WEBP", "bmp": "BMP"}[row.name], **options)
     return target.getvalue()
+
+
+def _coarseness(tables: Mapping[int, Sequence[int]]) -> float:
+    """Mean step of a JPEG's finest table, its luma's."""
+    return min(float(np.mean(table)) for table in tables.values())
+
+
+@cache
+def _default_tables() -> Mapping[int, Sequence[int]]:
+    """Quantisation of a JPEG of our default quality."""
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=FORMATS["jpg"].default_quality)
+    tables: Mapping[int, Sequence[int]] = Image.open(stream).quantization  # type: ignore[attr-defined]
+    return tables
 
 
 _BAD_NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
