@@ -154,9 +154,8 @@ def deliver(
     if job.target is not None:
         if record is not None and not is_our_output(encoded.data):
             record.announce(job, sha256)
-        if options.run.in_place:
-            _keep_original(job.target)
-        write_atomically(job.target, encoded.data)
+        own = _keep_original(job.target) if options.run.in_place else None
+        write_atomically(job.target, encoded.data, like=own)
         if options.write.keep_mtime and stamp is not None:
             os.utime(job.target, ns=(stamp[1], stamp[1]))
     _write_extras(job, photo, crops, done, options)
@@ -186,12 +185,16 @@ def _encode(job: Job, photo: Photo, done: Restoration, options: Options) -> Enco
     )
 
 
-def _keep_original(path: Path) -> None:
-    """Puts the photo aside as ``<name>.orig``: a second name for the same file, or a copy where the disk has no links."""
+def _keep_original(path: Path) -> os.stat_result:
+    """Puts the photo aside as ``<name>.orig``: a second name for the same file, or a copy where the disk has no links.
+
+    Returns whose it is and who may read it: the result is as private.
+    """
     original = original_path(path)
     try:
+        own = path.stat()
         if exists(original):
-            return  # an earlier run was stopped just after this step; ``check_target`` has compared the two
+            return own  # an earlier run was stopped just after this step; ``check_target`` has compared the two
         try:
             os.link(path, original)
         except OSError:
@@ -200,8 +203,10 @@ def _keep_original(path: Path) -> None:
             copy.rename(original)
     except OSError as error:
         raise OutputError(
-            f"The original of {path} cannot be kept as {original.name}: {error.strerror or error}; nothing was changed."
+            f"The original of {path} cannot be kept as {original.name}: {error.strerror or error}; nothing was changed. "
+            "Free space or give yourself the right to write there, then run again, or name an OUTPUT folder."
         ) from error
+    return own
 
 
 def _write_extras(job: Job, photo: Photo, crops: Sequence[Crop], done: Restoration, options: Options) -> None:

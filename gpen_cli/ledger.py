@@ -111,7 +111,9 @@ class Ledger:
             if file.tell() and not self._ends_with_newline():
                 file.write("\n")  # a torn last line must not swallow the next
         except OSError as error:
-            raise OutputError(f"{self._path} cannot be written: {error.strerror or error}.") from error
+            raise OutputError(
+                f"{self._path} cannot be written: {error.strerror or error}; name another OUTPUT folder."
+            ) from error
         if not _is_only_writer(file):
             log.warning(
                 "another gpen is writing into %s: each will do, and replace, what the other does; stop one of them.",
@@ -181,7 +183,10 @@ class Ledger:
         assert job.target is not None
         known = self._announced.get(os.path.relpath(job.target, self._folder), {})
         try:
-            return bool(known) and known.get(sha256_of(job.target), "") in (None, _origin(job))
+            if not known or (digest := sha256_of(job.target)) not in known:
+                return False
+            in_place = job.target == Path(job.source)  # a link then was replaced: its origin is no longer to be seen
+            return in_place or known[digest] in (None, _origin(job))
         except OSError:
             return False
 

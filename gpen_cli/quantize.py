@@ -139,7 +139,10 @@ def _faces(about: OnnxExport, options: QuantizeOptions) -> _Faces:
 
 def _photos(calibration: Path) -> list[Path]:
     if is_dir(calibration):
-        photos = [calibration / item for item in find_photos(calibration).photos]
+        found = find_photos(calibration)
+        for sentence in found.unseen:
+            log.warning("%s", sentence)
+        photos = [calibration / item for item in found.photos]
         if not photos:
             raise UsageError(f"--calibration {calibration} holds no photos; name a folder that does.")
         return photos

@@ -45,32 +45,50 @@ _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 @dataclass(frozen=True)
 class FoundPhotos:
-    """What lies under a folder. photos: paths relative to it, sorted; ignored: files that are no photos, or excluded."""
+    """What lies under a folder. photos: paths relative to it, sorted; ignored: files that are no photos, or excluded; unseen: a
+    sentence for each folder that could not be listed, and each link of a photo's name that leads nowhere: what may be missing."""
 
     photos: list[Path]
     ignored: int
+    unseen: tuple[str, ...] = ()
 
 
 def find_photos(folder: Path, *, exclude: Sequence[str] = (), leave_out: Path | None = None) -> FoundPhotos:
     """Every photo under ``folder``: a file with an image suffix, or whose first bytes are an image's.
 
-    Hidden files and folders are passed over; sockets, pipes and broken links are ignored; links are followed, each folder
+    Hidden files and folders are passed over; sockets and pipes are ignored; links are followed, each folder
     once, under its real name where that lies below ``folder`` too; ``exclude`` are glob patterns (or plain names) held
     against the relative path and the name; ``leave_out`` is a folder not to enter (the run's output).
     """
     photos: list[Path] = []
+    unseen: list[str] = []
     ignored = 0
-    for path in _walk(folder, leave_out):
+    for path in _walk(folder, leave_out, unseen):
         relative = path.relative_to(folder)
-        if path.name.endswith(ORIGINAL_SUFFIX) or _excluded(relative, exclude) or not _is_photo(path):
+        if path.name.endswith(ORIGINAL_SUFFIX) or _excluded(relative, exclude):
+            ignored += 1
+        elif (reason := _leads_nowhere(path)) is not None:
+            unseen.append(f"{path} is a link to what cannot be read ({reason}); it is left out.")
+        elif not _is_photo(path):
             ignored += 1
         else:
             photos.append(relative)
-    return FoundPhotos(sorted(photos, key=os.fsencode), ignored)
+    return FoundPhotos(sorted(photos, key=os.fsencode), ignored, tuple(unseen))
 
 
-def _walk(folder: Path, leave_out: Path | None) -> Iterator[Path]:
-    """Whatever is no folder, below ``folder``."""
+def _leads_nowhere(path: Path) -> str | None:
+    """Why what a link with a photo's name means cannot be read; None for all else."""
+    if path.suffix.lower() not in IMAGE_SUFFIXES or not path.is_symlink():
+        return None
+    try:
+        path.stat()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _walk(folder: Path, leave_out: Path | None, unseen: list[str]) -> Iterator[Path]:
+    """Whatever is no folder, below ``folder``. unseen: gets a sentence for each folder that cannot be listed."""
     seen: set[tuple[int, int]] = set()
     barred = _identity(leave_out) if leave_out is not None and is_dir(leave_out) else None
     waiting = deque([folder])
@@ -83,7 +101,7 @@ def _walk(folder: Path, leave_out: Path | None) -> Iterator[Path]:
         try:
             entries = sorted(os.scandir(current), key=lambda entry: os.fsencode(entry.name))
         except OSError as error:
-            log.warning("%s cannot be listed (%s); its photos are left out.", current, error.strerror or error)
+            unseen.append(f"{current} cannot be listed ({error.strerror or error}); its photos are left out.")
             continue
         for entry in entries:
             if entry.name.startswith("."):

@@ -6,6 +6,7 @@ and its end is there; one that stays without its end for ``PATIENCE`` seconds is
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from gpen_cli.errors import PhotoError
 from gpen_cli.photos.opening import identify, is_cut_off
 from gpen_cli.sources import find_photos
+
+log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
 """Seconds between two looks."""
@@ -38,10 +41,11 @@ class Watcher:
         self._clock = clock
         self._seen: dict[Path, tuple[Stamp, float]] = {}
         self._taken: dict[Path, Stamp] = {}
+        self._told: set[str] = set()
 
     def look(self) -> list[Path]:
         """The photos, relative to the folder and sorted, that were not handed out as they are now, and are complete."""
-        found = find_photos(self._folder, exclude=self._exclude, leave_out=self._leave_out).photos
+        found = self._photos()
         now, ready = self._clock(), []
         stamps = {path: stamp for path in found if (stamp := self._stamp(path)) is not None}
         for path, stamp in stamps.items():
@@ -54,6 +58,15 @@ class Watcher:
         self._seen = {path: seen for path, seen in self._seen.items() if path in stamps}
         self._taken = {path: stamp for path, stamp in self._taken.items() if path in stamps}
         return ready
+
+    def _photos(self) -> list[Path]:
+        """What is there now; what cannot be looked into is told once."""
+        found = find_photos(self._folder, exclude=self._exclude, leave_out=self._leave_out)
+        for sentence in found.unseen:
+            if sentence not in self._told:
+                self._told.add(sentence)
+                log.error("%s", sentence)
+        return found.photos
 
     def waiting(self) -> list[Path]:
         """Photos that were seen and not yet handed out: they still grow, or their end is missing."""

@@ -121,11 +121,30 @@ class TestOurOwnResults:
         assert len(result.stdout.splitlines()) == 3
 
 
+class TestWhatCannotBeSeen:
+    @pytest.mark.parametrize("more", [[], ["-q"]])
+    def test_a_run_that_may_miss_photos_does_not_end_with_0(self, photos, tmp_path, more):
+        (photos / "lost.jpg").symlink_to(tmp_path / "nowhere.jpg")
+        result = gpen(photos, tmp_path / "out", *more)
+        assert result.exit_code == 7
+        assert len(result.stdout.splitlines()) == 3, "the others are done"
+        assert "lost.jpg is a link to what cannot be read" in result.stderr
+        assert "1 folder(s) or link(s)" in result.stderr.splitlines()[-1]
+
+    def test_nor_does_the_old_script(self, photos, tmp_path, monkeypatch):
+        from gpen_cli.cli.old_script import main
+
+        monkeypatch.chdir(tmp_path)
+        (photos / "lost.jpg").symlink_to(tmp_path / "nowhere.jpg")
+        assert main(["-i", str(photos), "-o", str(tmp_path / "out")]) == 7
+        assert main(["-i", str(photos), "-o", str(photos)]) == 2
+
+
 class TestFullDisk:
     def test_the_photo_that_met_it_has_its_line(self, photos, tmp_path, monkeypatch):
         write = delivery.write_atomically
 
-        def full(target, data):
+        def full(target, data, **_):
             if target.name.startswith("1"):
                 raise OutputError(f"{target} cannot be written: No space left on device; free some space.")
             write(target, data)

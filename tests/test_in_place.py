@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,22 @@ def test_the_original_is_kept_and_format_and_size_stay(photo):
     with Image.open(photo) as picture:
         assert (picture.format, picture.size) == ("JPEG", (240, 240))
     assert names(photo) == ["photo.jpg", "photo.jpg.orig"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_the_result_is_as_private_as_the_photo(photo, mode):
+    photo.chmod(mode)
+    assert gpen(photo.parent, "--in-place").exit_code == 0
+    assert stat.S_IMODE(photo.stat().st_mode) == mode
+    assert stat.S_IMODE((photo.parent / "photo.jpg.orig").stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")
+def test_the_result_stays_its_owners(photo):
+    os.chown(photo, 1234, 2345)
+    assert gpen(photo.parent, "--in-place").exit_code == 0
+    assert (photo.stat().st_uid, photo.stat().st_gid) == (1234, 2345)
 
 
 def test_a_second_run_changes_nothing(photo):
@@ -63,12 +81,29 @@ def test_a_run_stopped_between_the_two_steps_is_completed(photo):
 def test_a_failing_write_leaves_the_photo(photo, monkeypatch):
     before = photo.read_bytes()
 
-    def full(*_):
+    def full(*_, **__):
         raise OutputError("the disk is full")
 
     monkeypatch.setattr(delivery, "write_atomically", full)
     assert gpen(photo.parent, "--in-place").exit_code == 6
     assert photo.read_bytes() == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links are POSIX's")
+@pytest.mark.parametrize("more", [[], ["--strip-metadata"]])
+def test_a_linked_photo_is_done_once_and_what_it_points_to_stays(photo, tmp_path, more):
+    real = tmp_path / "real.jpg"
+    before = photo.read_bytes()
+    photo.rename(real)
+    photo.symlink_to(real)
+    assert gpen(photo.parent, "--in-place", *more).exit_code == 0
+    assert real.read_bytes() == before
+    assert (photo.parent / "photo.jpg.orig").read_bytes() == before
+    first = photo.read_bytes()
+    again = gpen(photo.parent, "--in-place", *more)
+    assert again.exit_code == 0, again.stderr
+    assert "skipped 1" in again.stderr
+    assert photo.read_bytes() == first
 
 
 def test_without_links_a_copy_is_kept(photo, monkeypatch):

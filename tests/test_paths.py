@@ -51,7 +51,14 @@ def folder(photo: Path) -> Path:
 
 
 def filled(command: list[str], folder: Path, photo: Path, out: Path, bad: Path) -> list[str]:
-    places = {"BAD": bad, "BAD/": f"{bad}/", "PHOTO": photo, "OTHER": folder / "other.jpg", "FOLDER": folder, "OUT": out}
+    places = {
+        "BAD": bad,
+        "BAD/": f"{bad}/",
+        "PHOTO": photo,
+        "OTHER": folder / "other.jpg",
+        "FOLDER": folder,
+        "OUT": out,
+    }
     return [str(out / "x.onnx") if word == "OUT/x.onnx" else str(places.get(word, word)) for word in command]
 
 
@@ -97,6 +104,38 @@ def test_no_folder_is_made_for_a_photo_that_is_not_there(tmp_path):
     assert result.exit_code == 3
     assert "does not exist" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["enhance", ""],
+        ["enhance", "PHOTO", "-o", ""],
+        ["enhance", "PHOTO", "--output-dir", ""],
+        ["enhance", "PHOTO", "--output-dir="],
+        ["enhance", "PHOTO", "--save-faces", ""],
+        ["batch", "", "OUT"],
+        ["batch", "FOLDER", ""],
+        ["train", "prepare", "FOLDER", ""],
+        ["train", "prepare", "FOLDER", "OUT", "--licence", "", "--confidence"],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_argument_is_not_the_working_folder(command, photo, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = CliRunner().invoke(app, filled(command, folder, photo, tmp_path / "out", tmp_path))
+    assert result.exit_code == 2
+    assert ("argument is empty" in " ".join(result.stderr.split())) == ("--licence" not in command)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nor_for_the_old_script(photo, tmp_path, monkeypatch, capsys):
+    from gpen_cli.cli.old_script import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["-i", str(photo), "-o", ""]) == 2
+    assert "argument is empty (at -o)" in capsys.readouterr().err
 
 
 def test_what_cannot_be_seen_is_not_there(tmp_path):

@@ -116,11 +116,14 @@ def test_a_folder_met_by_its_own_name_and_by_a_link_keeps_its_own_name(tmp_path)
     assert found(tmp_path) == ["m/deep/a.jpg"]
 
 
-def test_broken_links_are_counted_as_ignored(tmp_path):
+def test_broken_links_are_named_where_a_photo_was_meant(tmp_path):
     put(tmp_path, "a.jpg")
     (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (tmp_path / "notes").symlink_to(tmp_path / "nowhere")
     result = find_photos(tmp_path)
-    assert (len(result.photos), result.ignored) == (1, 1)
+    assert (len(result.photos), result.ignored, len(result.unseen)) == (1, 1, 1)
+    assert "gone.jpg is a link to what cannot be read (No such file" in result.unseen[0]
+    assert find_photos(tmp_path, exclude=["gone.jpg"]).unseen == ()
 
 
 def test_pipes_and_sockets_are_never_opened(tmp_path, monkeypatch):
@@ -209,7 +212,7 @@ def test_folders_and_files_without_permission_do_not_stop_the_search(closed):
 
 
 def test_a_folder_that_cannot_be_listed_is_told(closed):
-    script = f"import logging; logging.basicConfig(stream=sys.stdout); s.find_photos(Path({str(closed)!r}))"
+    script = f"print(s.find_photos(Path({str(closed)!r})).unseen)"
     assert "locked cannot be listed (Permission denied); its photos are left out." in as_nobody(script)
 
 

@@ -73,7 +73,7 @@ def batch(
     Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
     """
     from gpen_cli import log
-    from gpen_cli.cli.files import require_log_file, require_suffix
+    from gpen_cli.cli.files import require_log_file, require_suffix, tell_unseen, whole_code
     from gpen_cli.cli.run import RunFlags, run_jobs, run_rounds
     from gpen_cli.naming import plan_batch, plan_in_place
     from gpen_cli.sources import find_photos, require_photo_folder
@@ -101,6 +101,7 @@ def batch(
             rounds = _watched(input, output, exclude or (), shared, format_name=options.write.format)
             raise typer.Exit(run_rounds(rounds, options, flags, total=None))
         found = find_photos(input, exclude=exclude or (), leave_out=None if in_place else output)
+        tell_unseen(found.unseen)
         ignored = f"({found.ignored} files ignored)"
         if not found.photos:
             raise UsageError(f"No photo found in {input} {ignored}; check the folder and --exclude.")
@@ -111,7 +112,7 @@ def batch(
             jobs = plan_batch(found.photos, input, output, suffix=shared.suffix, format_name=options.write.format)
         if not shared.dry_run:
             _prepare_folders(output, jobs)
-        raise typer.Exit(run_jobs(jobs, options, flags))
+        raise typer.Exit(whole_code(run_jobs(jobs, options, flags), found.unseen))
 
 
 def _prepare_folders(output: Path, jobs: Sequence[Job]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpen_cli.data import Job
-from gpen_cli.errors import UsageError
+from gpen_cli.errors import SOME_FAILED, UsageError
 from gpen_cli.naming import check_suffix
 from gpen_cli.paths import is_file
 from gpen_cli.photos.formats import HEAD_BYTES, looks_like_image, resolve_format
+
+log = logging.getLogger(__name__)
 
 
 def make_folders(jobs: Sequence[Job]) -> None:
@@ -20,6 +23,19 @@ def make_folders(jobs: Sequence[Job]) -> None:
     folders = {job.target.parent for job in jobs if job.target and job.target.parent != Path(job.source).parent}
     for folder in sorted(folders):
         make_folder(folder)
+
+
+def tell_unseen(unseen: Sequence[str]) -> None:
+    """Names what a search could not look into (``FoundPhotos.unseen``)."""
+    for sentence in unseen:
+        log.error("%s", sentence)
+
+
+def whole_code(code: int, unseen: Sequence[str]) -> int:
+    """The run's exit code, when photos may be missing from it: never 0."""
+    if unseen:
+        log.error("%d folder(s) or link(s) could not be looked into; they are named above", len(unseen))
+    return code or (SOME_FAILED if unseen else 0)
 
 
 def require_log_file(file: Path | None) -> None:

@@ -57,7 +57,10 @@ class SharedFlags:
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar=_choice(FORMATS), rich_help_panel=_RESULT, help="File format; png if not said. same: the photo's own."
+            "--format",
+            metavar=_choice(FORMATS),
+            rich_help_panel=_RESULT,
+            help="File format; png if not said. same: the photo's own.",
         ),
     ] = None
     quality: Annotated[

@@ -1,4 +1,7 @@
-"""How ``--help`` is laid out: Typer's table where it has room, else every flag on a line of its own, above what it does."""
+"""What our commands do otherwise than Typer's own: their help, and arguments that are empty.
+
+``--help`` is Typer's table where it has room, else every flag on a line of its own, above what it does.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gpen_cli.cli.exits import text_may_go_unread
+from gpen_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 TABLE_WIDTH = 100
 """Columns from which Typer's table has every flag whole. In fewer it shortens names with …, whatever they are."""
+_MAY_BE_EMPTY = ("--source", "--licence", "--confidence")
+"""Options of ``train prepare`` that are text for its index."""
 _NAME_INDENT, _TEXT_INDENT = 2, 6
 
 
@@ -29,12 +35,33 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The same for a command with commands below it."""
+    """The same for a command with commands below it, which refuses empty arguments for all of them."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        try:
+            refuse_empty(args)
+        except UsageError as error:
+            raise typer.BadParameter(str(error), ctx=ctx) from error
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         with text_may_go_unread():
             if not _print_stacked(self, ctx):
                 super().format_help(ctx, formatter)
+
+
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Raises UsageError for an argument without a character. As a path it would mean the working folder, which is never what a
+    script with a variable that is not set was to restore, or to write into."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if before in _MAY_BE_EMPTY:
+            continue
+        if argument == "" or (argument.startswith("--") and argument.endswith("=")):
+            where = argument.rstrip("=") or before
+            after = f" (at {where})" if where.startswith("-") else ""
+            raise UsageError(
+                f"An argument is empty{after}; is a variable of the script not set? The working folder is called . here."
+            )
 
 
 def _print_stacked(command: TyperCommand | TyperGroup, context: typer.Context) -> bool:

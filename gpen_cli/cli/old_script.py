@@ -16,10 +16,11 @@ import typer
 from gpen_cli import log
 from gpen_cli.cli.exits import exit_codes, text_may_go_unread
 from gpen_cli.cli.flags import SharedFlags
+from gpen_cli.cli.help import refuse_empty
 from gpen_cli.cli.shared_flags import build_options
 from gpen_cli.data import Job
 from gpen_cli.errors import UsageError, WeightsError
-from gpen_cli.paths import is_dir
+from gpen_cli.paths import is_dir, same_file
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "astronaut.jpg"
 DEFAULT_LOG = "inference.log"
@@ -80,8 +81,8 @@ def _net_of_size(size: int) -> str:
     raise WeightsError(f"--size {size}: {missing_sentence(fitting[-1])}")
 
 
-def plan(given: argparse.Namespace) -> list[Job]:
-    """The jobs: one photo, or every photo of a folder. Raises UsageError."""
+def plan(given: argparse.Namespace) -> tuple[list[Job], tuple[str, ...]]:
+    """The jobs, one photo's or those of every photo of a folder, and what of the folder could not be seen. Raises UsageError."""
     from gpen_cli.naming import plan_batch, plan_enhance
     from gpen_cli.sources import find_photos, is_url, stem_of
 
@@ -89,18 +90,20 @@ def plan(given: argparse.Namespace) -> list[Job]:
     if not is_url(source) and is_dir(Path(source)):
         folder = Path(source)
         output = Path(given.output) if given.output else Path(f"{OUTPUT_PREFIX}{folder.resolve().name}")
+        if same_file(folder, output):
+            raise UsageError(f"-o {output} is the folder of the photos itself; name another one.")
         found = find_photos(folder, leave_out=output)
         if not found.photos:
             raise UsageError(f"No photo found in {folder} ({found.ignored} files ignored); check the folder.")
-        return plan_batch(found.photos, folder, output, suffix="_enhanced", format_name=None)
+        return plan_batch(found.photos, folder, output, suffix="_enhanced", format_name=None), found.unseen
     if given.auto_name and given.output:
         raise UsageError("--output names the result and --auto-name asks for a name; give one of them.")
     if given.auto_name:
-        return plan_enhance([source], output=None, output_dir=None, suffix="_enhanced", format_name=None)
+        return plan_enhance([source], output=None, output_dir=None, suffix="_enhanced", format_name=None), ()
     output = Path(given.output) if given.output else Path(f"{OUTPUT_PREFIX}{stem_of(source)}.png")
     if is_dir(output):
         output = output / f"{OUTPUT_PREFIX}{stem_of(source)}.png"
-    return plan_enhance([source], output=output, output_dir=None, suffix="", format_name=None)
+    return plan_enhance([source], output=output, output_dir=None, suffix="", format_name=None), ()
 
 
 def _set_up_log(given: argparse.Namespace) -> None:
@@ -118,15 +121,17 @@ def main(arguments: Sequence[str]) -> int:
     given = parse(arguments)
     try:
         with exit_codes():
+            refuse_empty(arguments)
             _set_up_log(given)
             options = build_options(flags_of(given), channel_order="bgr" if given.channel == "bgr" else "rgb")
-            jobs = plan(given)
-            from gpen_cli.cli.files import make_folders
+            jobs, unseen = plan(given)
+            from gpen_cli.cli.files import make_folders, tell_unseen, whole_code
             from gpen_cli.cli.run import RunFlags, run_jobs
 
             make_folders(jobs)
             several = len(jobs) > 1
-            return run_jobs(jobs, options, RunFlags(progress=several, summary=several))
+            tell_unseen(unseen)
+            return whole_code(run_jobs(jobs, options, RunFlags(progress=several, summary=several)), unseen)
     except typer.Exit as exit_:
         return exit_.exit_code
     return 0

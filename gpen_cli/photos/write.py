@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -192,12 +193,12 @@ _REASONS = {
 }
 
 
-def write_atomically(target: Path, data: bytes) -> None:
+def write_atomically(target: Path, data: bytes, *, like: os.stat_result | None = None) -> None:
     """Puts ``data`` under ``target``: after a crash at any moment there is the old file, or the new one, whole.
 
-    Written under a short temporary name in the same folder with the permissions the umask gives, flushed to the disk,
-    renamed. Raises ``OutputError`` when the folder cannot be written, ``PhotoError`` when only this name cannot; the
-    temporary file is then gone.
+    Written under a short temporary name in the same folder with the permissions the umask gives (or owner and permissions
+    of ``like``, as far as we may give them), flushed to the disk, renamed. Raises ``OutputError`` when the folder cannot be
+    written, ``PhotoError`` when only this name cannot; the temporary file is then gone.
     """
     temporary = temporary_beside(target)
     renamed = False
@@ -205,6 +206,8 @@ def write_atomically(target: Path, data: bytes) -> None:
         if is_dir(target):
             raise PhotoError(f"{target} is a folder, not a file that can be written; give another name.")
         with temporary.open("xb") as file:
+            if like is not None:
+                _make_like(file.fileno(), like)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -217,6 +220,16 @@ def write_atomically(target: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
     _flush_folder(target.parent)
+
+
+def _make_like(handle: int, like: os.stat_result) -> None:
+    """Permissions and, for who may give files away, owner and group: before there is anything in the file to be read."""
+    if os.name != "posix":
+        return
+    os.fchmod(handle, stat.S_IMODE(like.st_mode) & 0o700)
+    with contextlib.suppress(OSError):
+        os.fchown(handle, like.st_uid, like.st_gid)
+    os.fchmod(handle, stat.S_IMODE(like.st_mode) & 0o777)
 
 
 def make_folder(folder: Path) -> None:

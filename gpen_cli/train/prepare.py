@@ -96,11 +96,12 @@ def prepare(
     require_photo_folder(photos)
     _require_apart(photos, [out, *(out / str(size) for size in options.classes)])
     earlier = files_of_own_index(out / INDEX_NAME)
-    names = find_photos(photos, leave_out=out).photos
+    found = find_photos(photos, leave_out=out)
+    names = found.photos
     if not names:
         raise UsageError(f"There are no photos under {photos}.")
     make_folder(out)
-    run = _Run(photos, out, options, detector or best_detector(options.faces))
+    run = _Run(photos, out, options, detector or best_detector(options.faces), found.unseen)
     for done, name in enumerate(names, start=1):
         run.take(name)
         if on_photo is not None:
@@ -137,7 +138,9 @@ class _Filed:
 class _Run:
     """What one run has kept and left out so far."""
 
-    def __init__(self, photos: Path, out: Path, options: PrepareOptions, detector: Detector) -> None:
+    def __init__(
+        self, photos: Path, out: Path, options: PrepareOptions, detector: Detector, unseen: Sequence[str]
+    ) -> None:
         self._photos = photos
         self._out = out
         self._options = options
@@ -145,7 +148,7 @@ class _Run:
         self._filed: list[_Filed] = []  # numbered as in _seen
         self._seen = SeenFaces()
         self._left_out: Counter[str] = Counter()
-        self._unreadable: list[tuple[str, str]] = []
+        self._unreadable = [(str(photos), sentence) for sentence in unseen]
         self._faces = self._no_face = self._own_results = 0
 
     def take(self, name: Path) -> None:
