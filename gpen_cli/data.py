@@ -6,6 +6,7 @@ Pixel centres lie at whole numbers: the middle of the top left pixel is (0, 0). 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class Metadata:
     xmp: bytes | None = None
     icc: bytes | None = None
     dpi: tuple[float, float] | None = None
+    captions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Titles, keywords … that the file holds in another form than XMP, by XMP property (``photos.captions``)."""
     digest: str | None = None
     """Stands for the photo's file in what is made from it (``photos.metadata.digest_of``)."""
 

@@ -22,7 +22,7 @@ from gpen_cli.extras import compare_path, require_replaceable, save_compare, sav
 from gpen_cli.naming import refuse_own_input
 from gpen_cli.options import Options
 from gpen_cli.paths import exists, is_dir, is_file, same_file
-from gpen_cli.photos.formats import FORMATS, resolve_format
+from gpen_cli.photos.formats import FORMATS, is_format, resolve_format
 from gpen_cli.photos.metadata import digest_of, is_our_output, made_from
 from gpen_cli.photos.temporary import temporary_beside
 from gpen_cli.photos.write import Encoded, encode_photo, write_atomically
@@ -121,7 +121,9 @@ def _check_in_place(job: Job, path: Path, record: Record | None) -> Outcome | No
             f"{job.name} cannot be written back as {path.suffix or 'a file without suffix'}; use another folder."
         )
     if is_our_output(path.read_bytes()) or (record is not None and record.made(job)):
-        return Outcome(job, "skipped", warnings=(f"{job.name} was restored in place already",))
+        done = exists(original_path(path))
+        reason = "was restored in place already" if done else "is a picture that gpen made; it is left as it is"
+        return Outcome(job, "skipped", warnings=(f"{job.name} {reason}",))
     original = original_path(path)
     if exists(original) and not filecmp.cmp(path, original, shallow=False):
         raise PhotoError(
@@ -151,6 +153,7 @@ def deliver(
     """
     encoded = _encode(job, photo, done, options)
     sha256 = hashlib.sha256(encoded.data).hexdigest()
+    _write_extras(job, photo, crops, done, options)  # first: a photo whose extras fail has failed, and has no result
     if job.target is not None:
         if record is not None and not is_our_output(encoded.data):
             record.announce(job, sha256)
@@ -158,7 +161,6 @@ def deliver(
         write_atomically(job.target, encoded.data, like=own)
         if options.write.keep_mtime and stamp is not None:
             os.utime(job.target, ns=(stamp[1], stamp[1]))
-    _write_extras(job, photo, crops, done, options)
     return Delivered(
         size=len(encoded.data),
         sha256=sha256,
@@ -169,20 +171,25 @@ def deliver(
 
 def _encode(job: Job, photo: Photo, done: Restoration, options: Options) -> Encoded:
     write = options.write
-    wanted = job.target.suffix if job.target is not None else write.format or "png"
+    wanted = write.format or "png"
+    if job.target is not None and (is_format(job.target.suffix) or write.format is None):
+        wanted = job.target.suffix
     if write.format == "same" or options.run.in_place:
         same = resolve_format("same", photo.source_format)
         # "same" also keeps a JPEG's own quantisation; a name that lies about its content is not carried on.
-        if job.target is None or resolve_format(wanted, None) == same:
+        if resolve_format(wanted, photo.source_format) == same:
             wanted = "same"
-    return encode_photo(
-        photo,
-        done.pixels,
-        done.alpha,
-        format_name=wanted,
-        quality=write.quality,
-        strip_metadata=write.strip_metadata,
-    )
+    try:
+        return encode_photo(
+            photo,
+            done.pixels,
+            done.alpha,
+            format_name=wanted,
+            quality=write.quality,
+            strip_metadata=write.strip_metadata,
+        )
+    except PhotoError as error:
+        raise PhotoError(f"{job.name}: {error}") from error
 
 
 def _keep_original(path: Path) -> os.stat_result:

@@ -107,7 +107,7 @@ def _write_line(stream: TextIO, line: str, *, escaped: bool) -> None:
 def set_up(level: str, file: Path | None, *, append: bool = True) -> None:
     """Sends the project's log to stderr at ``level`` and, with its times, to ``file``. Raises UsageError."""
     if level not in LEVELS:
-        raise UsageError(f"--log-level {level!r} is not known; choose one of: {', '.join(LEVELS)}.")
+        raise UsageError(f"--log-level {level!r} is not known; choose one of: auto, {', '.join(LEVELS)}.")
     logging.captureWarnings(True)  # what libraries warn developers of (Pillow, of damaged tags) is not for users
     root = logging.getLogger("gpen_cli")
     for old in list(root.handlers):

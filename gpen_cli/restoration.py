@@ -227,5 +227,7 @@ def no_face_sentence(name: str, plan: Plan, *, hints: str = NO_FACE_HINTS) -> st
     """The warning for a photo in which nothing was restored. hints: what its sender can do."""
     if plan.untouched:
         reasons = sorted({report.reason for report in plan.untouched if report.reason})
-        return f"{name}: {len(plan.untouched)} face(s) seen, none restored ({'; '.join(reasons)}). {hints}"
+        by_flags = bool(reasons) and all("--" in reason for reason in reasons)  # then the flag itself is the advice
+        sentence = f"{name}: {len(plan.untouched)} face(s) seen, none restored ({'; '.join(reasons)})."
+        return sentence if by_flags else f"{sentence} {hints}"
     return f"{name}: no face found, so nothing was restored. {hints}"

@@ -385,6 +385,10 @@ def test_dry_run_writes_only_the_report(photo, tmp_path):
     assert not (tmp_path / "out").exists()
     (line,) = (tmp_path / "r.jsonl").read_text().splitlines()
     assert [face["decision"] for face in json.loads(line)["faces"]] == ["planned"]
+    told = result.stderr.decode()
+    assert "faces: 1 found, 1 to be restored" in told
+    assert f"would write: {tmp_path / 'out' / 'photo_enhanced.png'}" in told
+    assert "nothing was written: to do 1, no face 0, skipped 0, failed 0; 1 faces to be restored" in told
     assert json.loads(line)["target"] is None
 
 

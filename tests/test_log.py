@@ -54,7 +54,9 @@ def test_a_level_shows_its_own_and_what_is_graver_on_stderr_alone(capsys, level,
 
 
 def test_a_level_that_is_not_known_is_refused():
-    with pytest.raises(UsageError, match="--log-level 'loud' is not known; choose one of: error, warning, info, debug"):
+    with pytest.raises(
+        UsageError, match="--log-level 'loud' is not known; choose one of: auto, error, warning, info, debug"
+    ):
         set_up("loud", None)
 
 

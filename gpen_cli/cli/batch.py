@@ -73,12 +73,16 @@ def batch(
     Results keep the folders' structure: OUTPUT/<folder>/<photo>_enhanced.png. One bad photo never stops the others.
     """
     from gpen_cli import log
+    from gpen_cli.cli.contradictions import refuse_contradictions
     from gpen_cli.cli.files import require_log_file, require_suffix, tell_unseen, whole_code
     from gpen_cli.cli.run import RunFlags, run_jobs, run_rounds
     from gpen_cli.naming import plan_batch, plan_in_place
     from gpen_cli.sources import find_photos, require_photo_folder
 
     with exit_codes("what was finished stays; the same command with --resume does the rest"):
+        refuse_contradictions(shared, in_place=in_place)
+        if fail_fast and max_failures is not None:
+            raise UsageError("--fail-fast and --max-failures both say when to stop; give one of them.")
         require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
         options = build_options(shared, in_place=in_place, leave_results=not include_results)

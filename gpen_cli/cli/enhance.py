@@ -49,12 +49,14 @@ def enhance(
     The result is <photo>_enhanced.png beside the photo unless -o says otherwise; the photo itself is never changed.
     """
     from gpen_cli import log
+    from gpen_cli.cli.contradictions import refuse_contradictions
     from gpen_cli.cli.files import make_folders, require_format, require_log_file, require_suffix
     from gpen_cli.cli.run import RunFlags, refuse_binary_on_terminal, run_jobs
     from gpen_cli.naming import plan_enhance
     from gpen_cli.sources import STDIN
 
     with exit_codes():
+        refuse_contradictions(shared, file=output)
         require_log_file(shared.log_file)
         log.set_up(log_level(shared, "info"), shared.log_file)
         sources = _each_once([*(photos or []), *(input or [])])
@@ -103,6 +105,8 @@ def _check(sources: list[str], debug_mask: Path | None) -> None:
         raise UsageError("Standard input (-) can only be the one input.")
     if debug_mask is not None and len(set(sources)) > 1:
         raise UsageError("--debug-mask is one file; give one photo with it.")
+    if debug_mask is not None and debug_mask.suffix.lower() != ".png":
+        raise UsageError(f"--debug-mask {debug_mask} is written as PNG; give a name that ends in .png.")
     if len(sources) == 1 and not is_url(sources[0]) and sources[0] != STDIN and is_dir(Path(sources[0])):
         raise UsageError(f"{sources[0]} is a folder; to restore the photos in it: gpen batch {sources[0]} OUTPUT")
 

@@ -11,7 +11,7 @@ from gpen_cli.data import Job
 from gpen_cli.errors import SOME_FAILED, UsageError
 from gpen_cli.naming import check_suffix
 from gpen_cli.paths import is_file
-from gpen_cli.photos.formats import HEAD_BYTES, looks_like_image, resolve_format
+from gpen_cli.photos.formats import HEAD_BYTES, is_format, looks_like_image, resolve_format
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,9 @@ def require_suffix(suffix: str) -> None:
 
 
 def require_format(file: Path, format_name: str | None) -> None:
-    """Raises UsageError when -o's suffix names no format, or another than --format."""
+    """Raises UsageError when -o's suffix names no format and --format gives none, or when they name two."""
+    if format_name is not None and not is_format(file.suffix):
+        return
     by_suffix = resolve_format(file.suffix, None)
     if format_name is not None and format_name != "same" and resolve_format(format_name, None) != by_suffix:
         raise UsageError(f"-o {file} and --format {format_name} name two formats; leave --format out or rename.")

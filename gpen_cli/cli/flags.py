@@ -166,7 +166,7 @@ class SharedFlags:
     det_threshold: Annotated[
         float,
         typer.Option(
-            "--det-threshold", metavar="0..1", rich_help_panel=_FACES, help="How sure the detector has to be."
+            "--det-threshold", metavar="0.05..1", rich_help_panel=_FACES, help="How sure the detector has to be."
         ),
     ] = 0.9
     det_size: Annotated[

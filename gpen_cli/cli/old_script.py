@@ -45,6 +45,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--compile", action="store_true", help="compile the net first (about a minute, then faster for many faces)")
     add("--channel", choices=("auto", "rgb", "bgr"), default="auto", help="bgr swaps red and blue on reading")
     add("--auto-name", action="store_true", help="<name>_enhanced.png beside the photo")
+    add("--allow-truncated", action="store_true", help="restore what is there of a file that is cut off")
     add("--log-level", choices=tuple(log.LEVELS), default="info")
     add("--log-file", default=DEFAULT_LOG, help="the log is appended to it; none for no file")
     try:
@@ -66,6 +67,7 @@ def flags_of(given: argparse.Namespace) -> SharedFlags:
         runtime="compiled" if given.compile else "auto",
         model=_net_of_size(given.size) if given.size else "auto",
         overwrite=False,
+        allow_truncated=given.allow_truncated,
     )
 
 

@@ -33,11 +33,12 @@ class Tally:
     failures: list[str] = field(default_factory=list)
     last_code: int = 0
     restored: int = 0
+    """Faces; with --dry-run those that would be."""
     kept: int = 0
 
     def add(self, outcome: Outcome) -> None:
         self.statuses[outcome.status] += 1
-        self.restored += sum(report.decision == "restored" for report in outcome.faces)
+        self.restored += sum(report.decision in ("restored", "planned") for report in outcome.faces)
         self.kept += sum(report.decision == "kept" for report in outcome.faces)
         if outcome.status == "failed":
             self.last_code = outcome.error_code
@@ -176,7 +177,8 @@ class _Run:
         self._bar.step(len(self.tally.failures))
 
     def summarise(self) -> None:
-        _summarise(self.tally, self._todo, self.begun - self._todo, time.monotonic() - self._since)
+        seconds = time.monotonic() - self._since
+        _summarise(self.tally, self._todo, self.begun - self._todo, seconds, dry_run=self._options.run.dry_run)
 
 
 def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
@@ -186,7 +188,7 @@ def _tell(outcome: Outcome, options: Options, *, detail: bool) -> None:
     if outcome.error is not None and outcome.error_code not in _SAID_AT_THE_END:
         log.error("%s", outcome.error)
     if outcome.size is not None and (outcome.scale is not None or options.run.dry_run):
-        for line in _lines(outcome, options.compose):
+        for line in _lines(outcome, options.compose, dry_run=options.run.dry_run):
             log.log(logging.INFO if detail else logging.DEBUG, "%s", line)
         times = ", ".join(f"{stage} {seconds:.3f}" for stage, seconds in outcome.seconds.items())
         log.debug("times of %s in s: %s", outcome.job.name, times)
@@ -216,19 +218,22 @@ def _pour(picture: bytes) -> None:
         raise OutputError(f"Standard output cannot be written: {reason}; give -o FILE.") from error
 
 
-def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
+def _lines(outcome: Outcome, compose: ComposeOptions, *, dry_run: bool) -> list[str]:
     assert outcome.size is not None
     lines = [f"photo: {outcome.job.name}, {outcome.size[0]}x{outcome.size[1]}"]
-    restored = [report for report in outcome.faces if report.decision == "restored"]
-    others = Counter(report.reason or report.decision for report in outcome.faces if report.decision != "restored")
+    asked = "planned" if dry_run else "restored"
+    restored = [report for report in outcome.faces if report.decision == asked]
+    others = Counter(report.reason or report.decision for report in outcome.faces if report.decision != asked)
     left = "".join(f"; {count} not: {reason}" for reason, count in others.items())
-    lines.append(f"faces: {len(outcome.faces)} found, {len(restored)} restored{left}")
+    lines.append(f"faces: {len(outcome.faces)} found, {len(restored)} {'to be ' if dry_run else ''}restored{left}")
     lines.extend(f"guard: {report.reason}" for report in restored if report.reason)
     for number, report in enumerate(outcome.faces, start=1):
         lines.extend(f"face {number}: {warning}" for warning in report.warnings)
     nets = Counter(report.net for report in restored)
     if nets:
         lines.append("crops: " + ", ".join(f"{count} by {net}" for net, count in nets.items()))
+    if dry_run:
+        lines.append(f"would write: {outcome.job.target or 'standard output'}")
     if outcome.scale is None:
         return lines
     strength = f"fidelity weight {compose.fidelity_weight:g}"
@@ -241,15 +246,18 @@ def _lines(outcome: Outcome, compose: ComposeOptions) -> list[str]:
     return lines
 
 
-def _summarise(tally: Tally, total: int, before: int, seconds: float) -> None:
+def _summarise(tally: Tally, total: int, before: int, seconds: float, *, dry_run: bool) -> None:
     counts = tally.statuses
     finished = sum(counts.values())
     earlier = f", done before {before}" if before else ""
     pending = f", not begun or dropped {total - finished}" if finished < total else ""
+    title, done, to_be = (
+        ("summary of the dry run, nothing was written", "to do", "to be ") if dry_run else ("summary", "done", "")
+    )
     log.info(
-        "summary: done %d, no face %d, skipped %d, failed %d%s%s; %d faces restored, %d left as they were; %.1f s",
-        counts["done"], counts["no_face"], counts["skipped"], counts["failed"], earlier, pending, tally.restored,
-        tally.kept, seconds,
+        "%s: %s %d, no face %d, skipped %d, failed %d%s%s; %d faces %srestored, %d left as they were; %.1f s",
+        title, done, counts["done"], counts["no_face"], counts["skipped"], counts["failed"], earlier, pending,
+        tally.restored, to_be, tally.kept, seconds,
     )  # fmt: skip
     for sentence in tally.failures[:MOST_FAILURES_LISTED]:
         log.info("failed: %s", sentence)

@@ -113,6 +113,11 @@ def looks_like_image(head: bytes) -> bool:
     return sniff(head[:HEAD_BYTES]) is not None
 
 
+def is_format(suffix: str) -> bool:
+    """Whether a file's suffix (``.jpeg``) names a format we write."""
+    return any(suffix.lower() in row.suffixes for row in FORMATS.values())
+
+
 def resolve_format(suffix_or_option: str, source_format: SourceFormat | None) -> str:
     """Key into ``FORMATS`` for a target's suffix (``.jpeg``), an option (``jpg``) or ``same`` (the source's own).
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from gpen_cli import __version__
+from gpen_cli.photos.captions import Captions, caption_description
 from gpen_cli.photos.formats import HEAD_BYTES, sniff
 from gpen_cli.photos.ifd import (
     ASCII,
@@ -129,12 +130,16 @@ def _xmp_property(name: bytes) -> re.Pattern[bytes]:
 _TOOL = _xmp_property(rb"(?:xmp|xap):CreatorTool")
 
 
-def xmp_for_output(xmp: bytes | None, *, size: tuple[int, int], made_from: str | None = None) -> bytes:
+def xmp_for_output(
+    xmp: bytes | None, *, size: tuple[int, int], made_from: str | None = None, captions: Captions | None = None
+) -> bytes:
     """The XMP packet of an output of ``size`` (width, height): a new one, or the old one made true and marked.
 
     made_from: digest of the photo's file (``digest_of``), by which a later run tells results of this photo from those of another.
+    captions: what the photo says in other forms than XMP.
     """
     origin = b"" if made_from is None else _ORIGIN % made_from.encode()
+    origin += caption_description(captions or {}, xmp or b"")
     if xmp is None or b"</rdf:RDF>" not in xmp:  # nothing there, or nothing we could mark (UTF-16, cut off)
         return _NEW_PACKET % (_description(tool=True, source=True) + origin)
     packet = _OLD_ORIGIN.sub(b"", _STALE_XMP.sub(b"", xmp))

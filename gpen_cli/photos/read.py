@@ -16,6 +16,7 @@ from gpen_cli.data import Metadata, Photo, PhotoPixels, SourceFormat
 from gpen_cli.errors import PhotoError, TooManyPixelsError
 from gpen_cli.options import ReadOptions
 from gpen_cli.photos import opening
+from gpen_cli.photos.captions import captions_of
 from gpen_cli.photos.decode16 import decode_deep_png, deep_tiff, png_is_deep
 from gpen_cli.photos.metadata import EXIF_PREFIX, read_orientation
 from gpen_cli.photos.salvage import SALVAGEABLE, completed
@@ -165,6 +166,7 @@ def _decode(data: bytes, kind: str, name: str, options: ReadOptions) -> _Decoded
     if opening.is_zero_filled(data, kind):
         raise opening.CutOffError(name, kind)
     exif = _tiff_exif(picture) if kind == "TIFF" else None  # before load, which closes the file it lies in
+    captions = captions_of(picture, kind) if kind == "TIFF" else {}
     picture.load()
     if deep is not None:
         samples, orientation = deep.samples(np.asarray(picture)), deep.orientation
@@ -175,7 +177,8 @@ def _decode(data: bytes, kind: str, name: str, options: ReadOptions) -> _Decoded
         orientation = 1 if kind == "TIFF" else read_orientation(exif)  # Pillow turns a TIFF while loading it
     converted = picture.mode in ("CMYK", "LAB")
     icc = None if converted else picture.info.get("icc_profile") or None
-    metadata = Metadata(exif=exif, xmp=_xmp(picture.info), icc=icc, dpi=_dpi(picture.info))
+    captions = captions or captions_of(picture, kind)  # of a PNG after load: texts may follow the pixels
+    metadata = Metadata(exif=exif, xmp=_xmp(picture.info), icc=icc, dpi=_dpi(picture.info), captions=captions)
     tables = picture.quantization if kind == "JPEG" else None
     source = SourceFormat(kind, tables or None)
     return _Decoded(samples, metadata, source, orientation, _second_picture(picture) + warnings)
@@ -257,7 +260,9 @@ def _dpi(info: dict[Any, Any]) -> tuple[float, float] | None:
         x, y = (float(value) for value in info.get("dpi", ()))
     except (TypeError, ValueError, ZeroDivisionError):  # missing, or a rational of 0/0
         return None
-    return (x, y) if all(math.isfinite(v) and 1 <= v < 1e5 for v in (x, y)) else None
+    return (
+        (x, y) if all(math.isfinite(v) and 1 < v < 1e5 for v in (x, y)) else None
+    )  # 1: Pillow's, of a TIFF that says nothing
 
 
 def _decode_heif(data: bytes, kind: str, name: str, options: ReadOptions) -> _Decoded:

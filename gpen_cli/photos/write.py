@@ -99,7 +99,9 @@ def _metadata_for(row: Format, photo: Photo, size: tuple[int, int]) -> tuple[Met
         warning = f"{row.label} cannot hold date, camera, place or colour profile; they were left out."
         return Metadata(dpi=source.dpi), (warning,) if had else ()
     exif, warnings = exif_for_output(source.exif, size=size)
-    metadata = replace(source, exif=exif, xmp=xmp_for_output(source.xmp, size=size, made_from=source.digest))
+    metadata = replace(
+        source, exif=exif, xmp=xmp_for_output(source.xmp, size=size, made_from=source.digest, captions=source.captions)
+    )
     if row.name == "jpg" and len(exif) + len(EXIF_PREFIX) > _JPEG_SEGMENT_BYTES:
         metadata = replace(metadata, exif=exif_for_output(None, size=size)[0])
         warnings += ("the EXIF data is larger than a JPEG can hold (64 KB) and was left out; write png to keep it.",)

@@ -92,6 +92,7 @@ class DegradationConfig:
 
     clean_chance: float = 0.08  # the crop as it is: what is whole must stay
     light_chance: float = 0.25  # one fault alone, of blur, resolution, noise, JPEG
+    light_small_chance: float = 0.5  # of noise or JPEG alone: on a photo of fewer pixels
     kernel_size: int = 41
     sigma: tuple[float, float] = (0.1, 10.0)
     motion_chance: float = 0.15

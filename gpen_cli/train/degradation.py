@@ -69,20 +69,28 @@ def degrade_pair(
 
 
 def _lightly(tones: _Tones, options: DegradationConfig, rng: np.random.Generator) -> UInt8Image:
-    """One fault alone: what a net that only ever met all of them at once overdoes."""
+    """One fault alone: what a net that only ever met all of them at once overdoes.
+
+    Noise and JPEG may fall on a small photo, sharp for its size: who met them only in blurred or in large ones takes them for
+    the face's own detail.
+    """
     picture, size = tones.picture, tones.picture.shape[0]
-    match int(rng.integers(4)):
-        case 0:
-            least = replace(options, sigma=_LIGHT_SIGMA, motion_length=_LIGHT_MOTION)
-            return _as_uint8(blurred(picture, least, rng))
-        case 1:
-            low, high = options.shrink
-            least = replace(options, tiny_chance=0.0, shrink=(low, max(low, high / 2)))
-            return _back(_as_uint8(_shrunk(picture, least, rng)), size, rng)
-        case 2:
-            return _as_uint8(_noisy(picture, options, rng, tones))
-        case _:
-            return jpeg(_as_uint8(picture), float(rng.uniform(*options.jpeg)))
+    fault = int(rng.integers(4))
+    if fault == 0:
+        least = replace(options, sigma=_LIGHT_SIGMA, motion_length=_LIGHT_MOTION)
+        return _as_uint8(blurred(picture, least, rng))
+    if fault == 1:
+        return _back(_as_uint8(_shrunk(picture, _less_shrunk(options, 1 / 2), rng)), size, rng)
+    if rng.random() < options.light_small_chance:
+        picture = _shrunk(picture, _less_shrunk(options, 3 / 4), rng)
+    if fault == 2:
+        return _back(_as_uint8(_noisy(picture, options, rng, tones)), size, rng)
+    return _back(jpeg(_as_uint8(picture), float(rng.uniform(*options.jpeg))), size, rng)
+
+
+def _less_shrunk(options: DegradationConfig, share: float) -> DegradationConfig:
+    low, high = options.shrink
+    return replace(options, tiny_chance=0.0, shrink=(low, max(low, share * high)))
 
 
 def _back(small: UInt8Image, size: int, rng: np.random.Generator) -> UInt8Image:

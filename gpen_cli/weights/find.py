@@ -187,7 +187,11 @@ def missing_sentence(model: Model) -> str:
     return (
         f"The weights of {model.name} are not on this machine. Get {model.mirrors[0]} ({size}, {digest}; "
         f"licence: {model.licence}) and put it as {model.files[0]} into {user_folders()[0]}, "
-        + ("or name another copy with --weights PATH." if model.kind == "restorer" else "then run again.")
+        + (
+            f"or run gpen models download {model.name}, or name another copy with --weights PATH."
+            if model.kind == "restorer"
+            else "then run again."
+        )
     )
 
 

@@ -200,3 +200,26 @@ def test_stand_in_for_torchvision_is_gone_after_loading() -> None:
     assert basicsr_shim.degradations().random_mixed_kernels
     assert "torchvision.transforms.functional_tensor" not in sys.modules
     assert np.geterr() == before
+
+
+def likeness_of_neighbours(picture: np.ndarray) -> float:
+    """Correlation of each value with its right neighbour's: 0 for noise that fell on these pixels."""
+    values = picture.astype(np.float64) - picture.mean()
+    return float((values[:, 1:] * values[:, :-1]).mean() / (values**2).mean())
+
+
+@needs_basicsr
+def test_noise_alone_may_fall_on_a_small_photo(crop: np.ndarray) -> None:
+    """Nothing but noise then differs from the face at the small photo's size, and neighbours share it once enlarged."""
+    light = replace(UNTOUCHED, light_chance=1.0, noise=(20.0, 20.0), jpeg=(100.0, 100.0), shrink=(8.0, 8.0))
+    light = replace(light, sigma=(0.01, 0.02))
+    large, small = (replace(light, light_small_chance=chance) for chance in (0.0, 1.0))
+    gray = np.full_like(crop, 128)  # no detail to lose by shrinking
+    seeds = [
+        seed for seed in range(40)
+        if (degrade_pair(gray, large, rng(seed))[0].astype(float) - 128).std() > 10
+    ]  # fmt: skip
+    assert 4 <= len(seeds) <= 20, "one fault of four"
+    for seed in seeds:
+        assert abs(likeness_of_neighbours(degrade_pair(gray, large, rng(seed))[0])) < 0.1
+        assert likeness_of_neighbours(degrade_pair(gray, small, rng(seed))[0]) > 0.5
