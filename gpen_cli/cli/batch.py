@@ -91,7 +91,7 @@ def batch(
         output = _output_folder(input, output, shared, in_place=in_place)
         flags = RunFlags(
             report=shared.report,
-            detail=shared.log_level == "info",
+            detail=shared.log_level == "info" or shared.dry_run,
             progress=not shared.quiet,
             summary=True,
             manifest=None if shared.dry_run else output,
