@@ -69,12 +69,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), help="Only these trainings.")
     parser.add_argument("--count", type=int, default=60, help="Validation faces that are judged.")
     parser.add_argument("--set", nargs="+", default=["val_mixed", "clean"], help="The judged sets.")
     asked = parser.parse_args()
     for name in ("faces", "start", "face_net", "output"):
         setattr(asked, name, getattr(asked, name).resolve())
-    trained = [train(row, asked) for row in ROWS]
+    trained = [train(row, asked) for row in asked.rows]
     print("| row | s a step |\n|---|---|")
     for weights in trained:
         print(f"| {weights.stem} | {seconds_a_step(weights):.2f} |", flush=True)

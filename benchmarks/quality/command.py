@@ -16,7 +16,7 @@ from quality.bars import bars, lines
 from quality.figures_file import content
 from quality.judge import Record, Task, judge_all
 from quality.restore import raw_side
-from quality.sets import SETS, Case, Portrait, load_portraits
+from quality.sets import SETS, USUAL, Case, Portrait, load_portraits
 
 PROCESSES = 2
 _EPILOG = "Every figure is defined in docs/benchmark_quality.md."
@@ -42,7 +42,7 @@ def _run(asked: argparse.Namespace) -> None:
     if asked.sweep:
         cases, count = sweep.sweep_cases(), asked.count or sweep.FACES
     else:
-        cases, count = [SETS[name] for name in asked.set or SETS], asked.count
+        cases, count = [SETS[name] for name in asked.set or USUAL], asked.count
     portraits = load_portraits(asked.faces, count)
     records: list[Record] = []
     rows = []
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--faces", type=Path, required=True, help="folder with val/ and, for val_mixed, val_mixed/")
     parser.add_argument("--weights", type=_file, nargs="+", help="nets to judge (default: what gpen takes by itself)")
-    parser.add_argument("--set", choices=list(SETS), nargs="+", help="default: all six")
+    parser.add_argument("--set", choices=list(SETS), nargs="+", help=f"default: {' '.join(USUAL)}")
     parser.add_argument("--count", type=_positive, help="so many faces, evenly spread (default: all; --sweep: 12)")
     parser.add_argument("--sweep", action="store_true", help="one degradation at a time: where the gain ends")
     parser.add_argument("--output", type=Path, help="folder for the text, every face's figures (JSON) and the sheet")

@@ -42,10 +42,10 @@ class Portrait:
 
 @dataclass(frozen=True)
 class Case:
-    """A degradation. kind: mixed | clean | lowres | gaussian | motion | jpeg | face; strength: what the kind counts in.
+    """A degradation. kind: mixed | clean | lowres | gaussian | motion | jpeg | face | noisy | blocky.
 
-    lowres: side of the shrunk crop; gaussian: sigma; motion: length (all px of the file); jpeg: qualities, one after the
-    other; face: width of the face's box, px.
+    strength is what the kind counts in. lowres: side of the shrunk crop; gaussian: sigma; motion: length (all px of the file); jpeg: qualities, one after the
+    other; face: width of the face's box, px; noisy, blocky: that width, then sigma in levels, or a JPEG quality, at that size.
     """
 
     name: str
@@ -62,8 +62,12 @@ SETS = {
         Case("jpeg", "jpeg", (90, 10)),
         Case("small", "face", (32,)),
         Case("clean", "clean"),
+        Case("noisy", "noisy", (96, 15)),
+        Case("blocky", "blocky", (96, 30)),
     )
 }
+USUAL = ("val_mixed", "lowres", "motion", "jpeg", "small", "clean")
+"""The sets that are judged when none is named."""
 
 
 def load_portraits(folder: Path, count: int | None = None) -> list[Portrait]:
@@ -151,6 +155,14 @@ def degraded(original: UInt8Image, case: Case, *, stem: str, mixed: Path | None 
         case "motion":
             angle = np.random.default_rng(zlib.crc32(f"motion/{stem}".encode())).uniform(0.0, np.pi)
             return np.asarray(cv2.filter2D(original, -1, motion_kernel(case.strength[0], angle)))
+        case "noisy":
+            small = _shrunk(original, case.strength[0])
+            noise = np.random.default_rng(zlib.crc32(f"noisy/{stem}".encode())).normal(
+                0.0, case.strength[1], small.shape
+            )
+            return _enlarged(np.clip(np.rint(small + noise), 0, 255).astype(np.uint8), side)
+        case "blocky":
+            return _enlarged(_jpeg(_shrunk(original, case.strength[0]), round(case.strength[1])), side)
         case "jpeg":
             picture = original
             for quality in case.strength:
@@ -162,9 +174,18 @@ def degraded(original: UInt8Image, case: Case, *, stem: str, mixed: Path | None 
 
 def there_and_back(picture: UInt8Image, side: int) -> UInt8Image:
     """Shrunk to ``side`` px by area, enlarged to its own size by bicubic interpolation."""
-    own = picture.shape[0]
-    small = cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)
-    return np.asarray(cv2.resize(small, (own, own), interpolation=cv2.INTER_CUBIC))
+    small = np.asarray(cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
+    return _enlarged(small, picture.shape[0])
+
+
+def _shrunk(picture: UInt8Image, face: float) -> UInt8Image:
+    """By area, to a crop whose face's box is ``face`` px wide."""
+    side = min(picture.shape[0], round(face / FACE_SHARE))
+    return np.asarray(cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _enlarged(picture: UInt8Image, side: int) -> UInt8Image:
+    return np.asarray(cv2.resize(picture, (side, side), interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
 def motion_kernel(length: float, angle: float) -> Float32Array:
