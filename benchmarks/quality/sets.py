@@ -44,8 +44,9 @@ class Portrait:
 class Case:
     """A degradation. kind: mixed | clean | lowres | gaussian | motion | jpeg | face | noisy | blocky.
 
-    strength is what the kind counts in. lowres: side of the shrunk crop; gaussian: sigma; motion: length (all px of the file); jpeg: qualities, one after the
-    other; face: width of the face's box, px; noisy, blocky: that width, then sigma in levels, or a JPEG quality, at that size.
+    strength is what the kind counts in. lowres: side of the shrunk crop; gaussian: sigma; motion: length (all px of the
+    file); jpeg: qualities, one after the other; face: width of the face's box, px; noisy, blocky: that width, then sigma in
+    levels, or a JPEG quality, at that size.
     """
 
     name: str
