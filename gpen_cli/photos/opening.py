@@ -110,11 +110,12 @@ def heif_library(name: str) -> ModuleType:
 
 
 class CutOffError(PhotoError):
-    """The file ends before its picture does."""
+    """The file ends before its picture does. plain: the sentence for those who have no --allow-truncated."""
 
     def __init__(self, name: str, kind: str) -> None:
         hint = ", or give --allow-truncated to restore what is there" if kind in SALVAGEABLE else ""
         super().__init__(f"{name} is cut off: the file ends before the picture does; copy or download it again{hint}.")
+        self.plain = str(self).replace(hint, "") if hint else str(self)
 
 
 @contextmanager

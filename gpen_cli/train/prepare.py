@@ -22,6 +22,7 @@ from gpen_cli.detect.search import find_faces
 from gpen_cli.errors import PhotoError, UsageError
 from gpen_cli.options import FaceOptions
 from gpen_cli.photos.metadata import is_our_output
+from gpen_cli.photos.opening import CutOffError
 from gpen_cli.photos.read import read_photo
 from gpen_cli.photos.write import make_folder, write_atomically
 from gpen_cli.sources import find_photos, read_source, require_photo_folder
@@ -160,8 +161,9 @@ class _Run:
             else:
                 self._take_faces(name, data)
         except PhotoError as error:
-            log.warning("%s", error)
-            self._unreadable.append((str(name), str(error)))
+            sentence = error.plain if isinstance(error, CutOffError) else str(error)
+            log.warning("%s", sentence)
+            self._unreadable.append((str(name), sentence))
 
     def _take_faces(self, name: Path, data: bytes) -> None:
         shown = read_photo(data, str(name), self._options.read).shown

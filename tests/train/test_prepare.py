@@ -65,6 +65,18 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
+def test_advice_is_what_this_command_can_do_and_what_cannot_be_seen_is_told(
+    photos: Path, tmp_path: Path, detector
+) -> None:
+    whole = (photos / "nasa" / "a copy.jpg").read_bytes()
+    (photos / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (photos / "lost.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    told = dict(prepare(photos, tmp_path / "out", SMALL, detector=detector).unreadable)
+    assert "copy or download it again." in told["cut.jpg"]
+    assert "--allow-truncated" not in told["cut.jpg"]
+    assert "lost.jpg is a link to what cannot be read" in told[str(photos)]
+
+
 def test_folder_of_photos_becomes_crops_and_index(photos: Path, tmp_path: Path, detector) -> None:
     before = contents(photos)
     seen = []
