@@ -53,7 +53,7 @@ def user_folders() -> list[Path]:
     folders.append(Path.cwd() / "pretrained_models")
     folders.append(_PACKAGE.parent / "pretrained_models")  # a checkout
     folders.append(_PACKAGE / "pretrained_models")  # a wheel
-    return folders
+    return list(dict.fromkeys(folders))  # one works in the checkout itself
 
 
 def all_folders() -> list[Path]:
