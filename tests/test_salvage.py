@@ -55,6 +55,28 @@ def test_a_progressive_jpeg_keeps_the_passes_that_came(small):
     assert 0 < np.abs(whole - part).mean() < 20
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"subsampling": "4:2:0"}, {"quality": 30, "optimize": True}, {"restart_marker_rows": 1}]
+)
+def test_a_jpeg_that_lacks_its_end_marker_alone_is_whole(small, how):
+    data = saved(Image.fromarray(small), "JPEG", **how)
+    photo = read_photo(data[:-2], "x", ReadOptions())
+    assert (photo.pixels == read_photo(data, "x", ReadOptions()).pixels).all()
+    assert TRUNCATED not in photo.warnings
+    for missing in (3, 4, 10, 100, len(data) // 2):
+        with pytest.raises(PhotoError, match="cut off"):
+            read_photo(data[:-missing], "x", ReadOptions())
+
+
+def test_a_scan_may_be_missing_where_there_are_several(small):
+    data = saved(Image.fromarray(small), "JPEG", progressive=True)
+    last_scan = data.rfind(b"\xff\xda")
+    start = data.rfind(b"\xff\xc4", 0, last_scan)
+    for cut_off in (data[:-2], data[:start]):
+        with pytest.raises(PhotoError, match="cut off"):
+            read_photo(cut_off, "x", ReadOptions())
+
+
 def test_a_deep_png_stays_deep(deep):
     data = deep_png(deep)
     whole, half = read_photo(data, "x", TOLERANT), read_photo(cut(data, 0.6), "x", TOLERANT)

@@ -19,7 +19,7 @@ from gpen_cli.photos import opening
 from gpen_cli.photos.captions import captions_of
 from gpen_cli.photos.decode16 import decode_deep_png, deep_tiff, png_is_deep
 from gpen_cli.photos.metadata import EXIF_PREFIX, read_orientation
-from gpen_cli.photos.salvage import SALVAGEABLE, completed
+from gpen_cli.photos.salvage import SALVAGEABLE, completed, only_end_missing
 from gpen_cli.photos.tiff import check_tiff
 
 TRUNCATED = "its end is missing: what was there was restored, the rest is flat (--allow-truncated)."
@@ -85,6 +85,8 @@ def read_photo(data: bytes, name: str, options: ReadOptions) -> Photo:
         try:
             return _read(data, kind, name, options)
         except opening.CutOffError as error:
+            if kind == "JPEG" and (finished := only_end_missing(data)) is not None:
+                return _read(finished, kind, name, options)
             if not options.allow_truncated:
                 raise
             photo = _read_what_is_there(data, kind, name, options, error)

@@ -6,14 +6,20 @@ other photo. The pixels that are missing come out flat (JPEG) or black; they are
 
 from __future__ import annotations
 
+import hashlib
+import io
 import struct
 import zlib
+
+from PIL import Image
 
 from gpen_cli.photos.ifd import Block
 
 SALVAGEABLE = ("JPEG", "PNG", "BMP", "TIFF")
 """Formats whose beginning can be read without their end (TIFF when it is not compressed)."""
 
+_OTHER_BITS = (b"\x55" * 512, b"\xaa" * 512)
+"""libjpeg reads zeros behind the end: of these each differs from them, or from the other, in the first bit that is wanting."""
 _PNG_HEAD = 8
 _LEAST_SCAN = 100
 """Bytes of a JPEG's picture data below which nothing of the photo is there: its header alone would come out as a flat picture."""
@@ -45,6 +51,40 @@ def completed(data: bytes, kind: str, *, pixels: int) -> bytes | None:
     except (ValueError, struct.error, zlib.error, KeyError):
         return None  # the header itself is not whole
     return None
+
+
+def only_end_missing(data: bytes) -> bytes | None:
+    """A JPEG that lacks nothing but its last two bytes, with them; None for any other.
+
+    Some cameras and tools leave the end marker out. Where picture data is missing too, what stands in their place shows in the
+    picture: with other bytes there it is another. Of several scans a whole one could be missing, which would not show.
+    """
+    if not _has_one_scan(data):
+        return None
+    finished = data + b"\xff\xd9"
+    try:
+        pictures = {_pixels(finished), *(_pixels(data + bits + b"\xff\xd9") for bits in _OTHER_BITS)}
+    except (OSError, ValueError, SyntaxError):
+        return None
+    return finished if len(pictures) == 1 else None
+
+
+def _pixels(data: bytes) -> bytes:
+    with Image.open(io.BytesIO(data)) as picture:
+        return hashlib.sha256(picture.tobytes()).digest()
+
+
+def _has_one_scan(data: bytes) -> bool:
+    """Whether a JPEG is sequential, and its first scan holds all its components."""
+    at, components = 2, 0
+    while at + 10 <= len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker in (0xC0, 0xC1):
+            components = data[at + 9]
+        if marker == 0xDA:
+            return components > 0 and data[at + 4] == components
+        at += 2 + length
+    return False
 
 
 def _padded(data: bytes, length: int, most: int) -> bytes | None:
